@@ -1,4 +1,4 @@
-"""The supervisor's core: how attempts and children end, and who is to blame."""
+"""The supervisor's core: how attempts and children end, and which job is to blame."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from jobpool.supervisor.machine.state.slot import SlotState
 from support.machine.world import MIB, World, pool
 
 
-def test_one_death_one_job() -> None:
-    """Of the jobs sent to a child that dies, only the one that had begun pays."""
+def test_one_death_is_charged_to_one_job() -> None:
+    """Of the jobs sent to a child that dies, only the one that had begun is charged."""
     world = World(pool("cpu", 1)).up().fast()
     jobs = [world.job() for _ in range(4)]
     world.ring()
@@ -36,8 +36,8 @@ def test_one_death_one_job() -> None:
     assert again == [job.id for job in jobs[1:]]
 
 
-def test_a_repeated_end_is_nobody_elses_crash() -> None:
-    """What an earlier handler left behind says is not the next one's crash."""
+def test_a_repeated_end_does_not_crash_another_job() -> None:
+    """A report left over from an earlier handler is not the next one's crash."""
     world = World(pool("cpu", 1)).up().fast()
     first, second = world.job(), world.job()
     world.ring()
@@ -51,8 +51,8 @@ def test_a_repeated_end_is_nobody_elses_crash() -> None:
     assert ended == {first.id: Outcome.SUCCEEDED, second.id: Outcome.INTERRUPTED}
 
 
-def test_what_a_zygote_ends_at_the_fence_is_no_crash() -> None:
-    """A supervisor that was stopped, or asleep, may hear of the death first."""
+def test_a_kill_by_the_zygote_at_the_fence_is_no_crash() -> None:
+    """A supervisor that was stopped, or asleep, may see the death first."""
     world = World(pool("cpu", 1)).up()
     world.job()
     world.ring()
@@ -62,7 +62,7 @@ def test_what_a_zygote_ends_at_the_fence_is_no_crash() -> None:
 
 
 def test_a_child_without_a_job_may_die_at_the_fence() -> None:
-    """One that did not retire, and was killed for that: nobody is to blame."""
+    """A child that did not retire, and was killed for that: no job is to blame."""
     world = World(pool("cpu", 1)).up()
     world.deaf_children = True
     world.step(inp.Drain("SIGTERM"))
@@ -75,7 +75,7 @@ def test_a_child_without_a_job_may_die_at_the_fence() -> None:
 
 
 def test_a_child_that_begins_nothing_is_replaced() -> None:
-    """Somebody has stopped it: jobs are not sent to it and taken back for ever."""
+    """It may be stopped: jobs are not sent to it and taken back forever."""
     world = World(pool("cpu", 1)).up().fast()
     for _ in range(3):
         world.job()
@@ -91,7 +91,7 @@ def test_a_child_that_begins_nothing_is_replaced() -> None:
     assert {s.outcome for s in world.settled[settled:]} <= {None}
 
 
-def test_nobody_is_blamed_between_attempts() -> None:
+def test_no_job_is_blamed_between_attempts() -> None:
     """A child that dies before it took the next ticket costs no job anything."""
     world = World(pool("cpu", 1)).up()
     job = world.job()
@@ -103,7 +103,7 @@ def test_nobody_is_blamed_between_attempts() -> None:
 
 
 def test_a_timeout_dumps_then_kills_and_settles_only_after_the_death() -> None:
-    """Stacks are asked for just before the hard limit, which kills at once."""
+    """Stacks are requested just before the hard limit, which kills at once."""
     world = World().up()
     world.job(timeout_s=5.0)
     world.ring()
@@ -120,7 +120,7 @@ def test_a_timeout_dumps_then_kills_and_settles_only_after_the_death() -> None:
     assert [s.outcome for s in world.settled] == [Outcome.TIMED_OUT]
 
 
-def test_memory_is_confirmed_by_the_outcome() -> None:
+def test_a_memory_kill_is_recorded_with_its_figures() -> None:
     """A child over its memory limit is killed, and the figures are in the reason."""
     world = World().up()
     world.job()
@@ -137,7 +137,7 @@ def test_memory_is_confirmed_by_the_outcome() -> None:
     assert "600MiB" in (settlement.evidence.reason or "")
 
 
-def test_a_last_word_beats_the_kill() -> None:
+def test_a_result_beats_a_kill() -> None:
     """A complete result that crossed our kill on the way is accepted."""
     world = World().up()
     world.job(timeout_s=5.0)
@@ -164,7 +164,7 @@ def test_silence_is_stalled_and_heartbeats_are_not() -> None:
     assert [s.outcome for s in world.settled] == [Outcome.STALLED]
 
 
-def test_the_last_checkpoint_is_written_before_a_bad_end() -> None:
+def test_the_last_checkpoint_is_written_before_an_unsuccessful_end() -> None:
     """What the next attempt needs is recorded before this one is settled."""
     world = World().up()
     job = world.job()
@@ -180,8 +180,8 @@ def test_the_last_checkpoint_is_written_before_a_bad_end() -> None:
     assert order[-2:] == [b"2", "settled"]
 
 
-def test_a_false_end_is_a_protocol_breach() -> None:
-    """A child that reports another job's end is killed, and its own job pays."""
+def test_a_false_end_is_a_protocol_violation() -> None:
+    """A child that reports another job's end is killed, and its own job is charged."""
     world = World().up()
     world.job()
     world.ring()
@@ -191,7 +191,7 @@ def test_a_false_end_is_a_protocol_breach() -> None:
     assert [s.outcome for s in world.settled] == [Outcome.CRASHED]
 
 
-def test_a_dirty_end_is_settled_after_the_tree_is_gone() -> None:
+def test_an_end_with_leftovers_is_settled_after_the_tree_is_gone() -> None:
     """A result whose attempt left processes waits until they are gone."""
     world = World().up()
     world.job()
@@ -202,8 +202,11 @@ def test_a_dirty_end_is_settled_after_the_tree_is_gone() -> None:
     assert [s.state for s in world.settled] == [JobState.SUCCEEDED]
 
 
-def test_the_kernel_out_of_memory_kill_is_nobodys_crash() -> None:
-    """A SIGKILL while the host ran out of memory interrupts; alone it is a crash."""
+def test_a_kill_by_the_hosts_oom_killer_is_charged_to_no_job() -> None:
+    """A SIGKILL while the host ran out of memory interrupts.
+
+    Otherwise it is a crash.
+    """
     for host_oom, expected in ((True, Outcome.INTERRUPTED), (False, Outcome.CRASHED)):
         world = World().up()
         world.job()
@@ -212,7 +215,7 @@ def test_the_kernel_out_of_memory_kill_is_nobodys_crash() -> None:
         assert [s.outcome for s in world.settled] == [expected]
 
 
-def test_a_quarantine_is_said_as_an_error() -> None:
+def test_a_quarantine_is_logged_as_an_error() -> None:
     """The crash that uses up the budget quarantines, with an ERROR event."""
     world = World(policy=Policy(max_crashes=1)).up()
     world.job()
@@ -234,7 +237,7 @@ def test_a_failed_attempt_is_not_a_crash() -> None:
     assert not world.took(cmd.Fork)
 
 
-def test_an_exit_in_words() -> None:
+def test_an_idle_childs_death_is_described_in_the_log() -> None:
     """An idle child's death is an alarm that names how it ended."""
     world = World().up()
     world.step(inp.ChildExited(slot=0, exit=Exit(signal=signal.SIGTERM)))
@@ -270,7 +273,7 @@ def test_every_end_that_a_dying_child_reports_counts() -> None:
     ]
 
 
-def test_a_kill_is_for_one_attempt() -> None:
+def test_a_kill_is_charged_to_one_attempt() -> None:
     """A job that began behind the one that is killed is interrupted, not blamed."""
     world, seqs = streaming_world()
     before = len(world.settled)
@@ -283,8 +286,8 @@ def test_a_kill_is_for_one_attempt() -> None:
     ]
 
 
-def test_a_kill_recalls_what_is_behind() -> None:
-    """Once a kill is decided, the child shall begin nothing more."""
+def test_a_kill_recalls_the_jobs_behind() -> None:
+    """Once a kill is decided, the child must begin nothing more."""
     world, seqs = streaming_world()
     world.step(inp.OverMemory(0, seqs[0], 600 * MIB))
     assert [c.slot for c in world.took(cmd.Recall)] == [0]
@@ -303,7 +306,7 @@ def test_a_canceled_job_that_is_recalled_is_not_sent_again() -> None:
 
 
 def test_a_handler_reads_jobs_unless_its_pool_is_strict() -> None:
-    """What others have returned is kept from code that is kept from everything."""
+    """Other jobs' results are kept from code in an enclosure."""
     for sandbox in SandboxLevel:
         world = World(pool("cpu", 1, sandbox=sandbox)).up()
         job = world.job()
@@ -321,8 +324,8 @@ def test_a_handler_reads_jobs_unless_its_pool_is_strict() -> None:
         assert [ask.reads for ask in world.took(cmd.Enqueue)] == [None]
 
 
-def test_a_flood_of_requests_is_a_breach() -> None:
-    """A child of ours asks one thing at a time; whoever floods is ended."""
+def test_a_flood_of_requests_is_a_protocol_violation() -> None:
+    """A child of ours asks one thing at a time; a child that floods is ended."""
     world = World(pool("cpu", 1)).up()
     job = world.job()
     world.ring()

@@ -23,8 +23,8 @@ from jobpool.supervisor.machine.pools.application import (
 from support.machine.world import MIB, World, pool
 
 
-def test_drain_lets_running_jobs_end_and_leases_nothing() -> None:
-    """After a drain has begun nothing new starts, and what runs is settled."""
+def test_a_drain_lets_running_jobs_end_and_leases_nothing() -> None:
+    """After a drain has begun nothing new starts, and running jobs are settled."""
     world = World(pool("cpu", 1)).up()
     world.job()
     world.ring()
@@ -38,8 +38,8 @@ def test_drain_lets_running_jobs_end_and_leases_nothing() -> None:
     assert len(world.queue["cpu"]) == 1
 
 
-def test_the_drain_window_ends() -> None:
-    """What still runs when the window is over is interrupted, without penalty."""
+def test_jobs_are_interrupted_when_the_drain_window_is_over() -> None:
+    """Jobs that still run when the window is over are interrupted, without penalty."""
     world = World(pool("cpu", 1, drain_s=3.0)).up()
     world.job()
     world.ring()
@@ -68,8 +68,8 @@ def test_a_second_request_stops_at_once() -> None:
     assert world.took(cmd.Kill)
 
 
-def test_the_end_waits_for_the_store() -> None:
-    """A drain is over before its window is only when every settlement is durable."""
+def test_a_drain_waits_for_the_store() -> None:
+    """A drain ends before its window only when every settlement is durable."""
     world = World(pool("cpu", 1, drain_s=60.0)).up()
     world.job()
     world.ring()
@@ -83,8 +83,8 @@ def test_the_end_waits_for_the_store() -> None:
     assert world.finish.exit_code == 0
 
 
-def test_a_stop_does_not_wait_for_ever() -> None:
-    """A store that stays away cannot keep a stop from ending; it is told."""
+def test_a_stop_does_not_wait_forever() -> None:
+    """A store that stays away cannot keep a stop from ending; that is logged."""
     world = World(pool("cpu", 1)).up()
     world.job()
     world.ring()
@@ -109,8 +109,8 @@ def test_burst_ends_when_nothing_is_due() -> None:
     assert len(world.settled) == 3
 
 
-def test_burst_goes_on_behind_a_row_that_was_set_aside() -> None:
-    """The store's answer is short, and says that another one would not be."""
+def test_burst_continues_past_a_row_that_was_set_aside() -> None:
+    """The store's answer is short, and says that there may be more."""
     world = World(pool("cpu", 1), burst=True)
     world.hold_grants = True
     world.up()
@@ -125,7 +125,7 @@ def test_burst_goes_on_behind_a_row_that_was_set_aside() -> None:
     assert len(world.settled) == 1
 
 
-def test_an_app_that_does_not_load_ends_the_start() -> None:
+def test_an_app_that_fails_to_load_ends_the_start() -> None:
     """Before anything ran, a broken application is an error, not a loop."""
     world = World()
     world.step(inp.ZygoteLost("cpu", "no module named jobs", "Traceback …"))
@@ -155,7 +155,7 @@ def test_an_unknown_pool_is_refused() -> None:
 
 
 def test_a_limit_below_a_bare_child_is_refused() -> None:
-    """A memory limit that a bare child would pass ends the start, with the figure."""
+    """A memory limit below what a bare child needs ends the start, with the figure."""
     world = World(pool(limits=PoolLimits(timeout_s=1, memory_bytes=21 * MIB)))
     world.step(inp.ZygoteLoaded("cpu", world.report))
     assert world.finish is not None
@@ -265,7 +265,7 @@ def test_a_stop_does_not_wait_for_a_child_that_is_being_forked() -> None:
         ({"pools": (pool("cpu", 1),)}, None),
     ],
 )
-def test_what_a_reload_may_change(
+def test_what_a_reload_may_change_is_limited(
     changed: dict[str, object], words: str | None
 ) -> None:
     """Limits, sizes within the slots and code may change; the rest needs a restart."""
@@ -276,7 +276,7 @@ def test_what_a_reload_may_change(
 
 
 def test_a_zygote_that_is_killed_during_the_start_is_started_again() -> None:
-    """That says nothing about the application; but it is not tried for ever."""
+    """That says nothing about the application; but it is not tried forever."""
     world = World()
     world.took(cmd.StartZygote)
     for _ in range(KILLED_MAX):

@@ -51,7 +51,7 @@ def test_a_full_pool_does_not_delay_another() -> None:
     assert len(world.queue["cpu"]) == 4
 
 
-def test_no_more_is_leased_than_can_run() -> None:
+def test_no_more_jobs_are_leased_than_can_run() -> None:
     """A pool that is not fast leases one job for each free slot."""
     world = World(pool("cpu", 3)).up()
     for _ in range(10):
@@ -60,7 +60,7 @@ def test_no_more_is_leased_than_can_run() -> None:
     assert len(world.queue["cpu"]) == 7
 
 
-def test_what_a_step_has_for_a_child_goes_together() -> None:
+def test_a_steps_messages_for_a_child_are_sent_together() -> None:
     """One message to its socket and one to its pipe, however many jobs."""
     world = World(pool("cpu", 1)).up().fast()
     world.hold_grants = True
@@ -74,7 +74,7 @@ def test_what_a_step_has_for_a_child_goes_together() -> None:
 
 
 def test_the_ends_of_one_read_are_one_step() -> None:
-    """Each is accounted, in order, and the slot is idle after the last."""
+    """Each is accounted for, in order, and the slot is idle after the last."""
     world = World(pool("cpu", 1)).up().fast()
     for _ in range(5):
         world.job()
@@ -88,7 +88,7 @@ def test_the_ends_of_one_read_are_one_step() -> None:
     assert world.machine.slots[0].state is SlotState.IDLE
 
 
-def test_of_many_attempts_that_end_at_once_only_the_last_is_watched() -> None:
+def test_of_many_attempts_that_end_at_once_only_the_last_is_sampled() -> None:
     """A batch of ends costs one look at the attempt that runs now, at its limits."""
     world = World(pool("cpu", 1)).up().fast()
     for _ in range(5):
@@ -103,8 +103,8 @@ def test_of_many_attempts_that_end_at_once_only_the_last_is_watched() -> None:
     assert world.now_s < slot.deadline_s <= world.now_s + RECALL_AFTER_S
 
 
-def test_an_attempt_is_bounded_before_it_is_sent() -> None:
-    """What an idle child is to be held to is set before it can begin."""
+def test_an_attempts_limits_are_set_before_it_is_sent() -> None:
+    """An idle child's limits are set before the attempt can begin."""
     world = World(pool("cpu", 1)).up()
     world.job()
     world.ring()
@@ -130,7 +130,7 @@ def test_fast_jobs_are_sent_ahead_and_slow_ones_recalled() -> None:
     ]
 
 
-def test_a_recall_that_comes_back_empty_is_not_repeated_at_once() -> None:
+def test_a_recall_that_returns_nothing_is_not_repeated_at_once() -> None:
     """A recall of jobs that have all begun must not keep the core busy with itself."""
     world = World(pool("cpu", 1)).up().fast()
     for _ in range(3):
@@ -178,7 +178,7 @@ def test_a_child_is_replaced_after_its_share_of_jobs() -> None:
 
 
 def test_a_child_that_grew_is_replaced() -> None:
-    """Memory that stays after a job makes room for a fresh child."""
+    """Memory that stays after a job leads to a fresh child."""
     world = World(pool("cpu", 1, recycle_growth_bytes=10 * MIB)).up()
     world.took(cmd.Fork)
     world.job()
@@ -199,7 +199,7 @@ def test_cancel_kills_the_running_and_hands_back_the_waiting() -> None:
 
 
 def test_a_child_that_cannot_start_blames_no_job() -> None:
-    """Starts that fail are tried again, ever more rarely, and charged to nobody."""
+    """Starts that fail are tried again, ever more rarely, and charged to no job."""
     world = World(pool("cpu", 1))
     world.deaf_forks = True
     world.up()
@@ -215,15 +215,15 @@ def test_a_child_that_cannot_start_blames_no_job() -> None:
     assert world.settled == []
 
 
-def test_what_cannot_happen_is_said_aloud() -> None:
-    """An event that a state must not meet is a bug, by name."""
+def test_an_impossible_event_is_reported_as_a_bug_of_the_slot() -> None:
+    """An event that a state must not meet is reported as a bug, by name."""
     world = World().up()
     with pytest.raises(JobpoolBug, match="cpu/0"):
         world.step(inp.ForkRefused(0, "late"))
 
 
-def test_a_job_too_long_to_send_is_dead_and_blocks_nobody() -> None:
-    """A payload beyond what a frame can carry ends its own job only."""
+def test_a_job_too_long_to_send_is_dead_and_blocks_no_other() -> None:
+    """A payload too long for a frame ends its own job only."""
     world = World(pool("cpu", 1)).up()
     world.job(payload=b"x" * (13 * MIB))
     small = world.job()

@@ -1,7 +1,7 @@
-"""A supervisor ends within its drain window and a moment, in every state.
+"""A supervisor ends within its drain window and a little more, in every state.
 
-Every situation that the core can be in meets every request, in a host where nothing
-goes on by itself: no child dies, no zygote forks, no store answers.
+Every state of the core meets every request, on a host where nothing makes progress: no
+child dies, no zygote forks, no store answers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TERM, QUIT = inp.Drain("SIGTERM"), inp.Stop("SIGQUIT")
 
 
 def world_of() -> World:
-    """Return a host in which nothing goes on by itself."""
+    """Return a host on which nothing makes progress."""
     world = World(pool("cpu", 2, drain_s=DRAIN_S), pool("io", 1, drain_s=1.0))
     world.deaf_children = True
     return world
@@ -70,14 +70,14 @@ def loading() -> World:
 
 
 def loading_one() -> World:
-    """One has; its children are made, and the other loads for ever."""
+    """One has; its children are made, and the other loads forever."""
     world = world_of()
     world.step(inp.ZygoteLoaded("cpu", world.report))
     return world
 
 
 def not_entered() -> World:
-    """The store does not take the run's entry."""
+    """The store does not answer the run's entry."""
     world = world_of()
     for name in world.machine.pools:
         world.step(inp.ZygoteLoaded(name, world.report))
@@ -115,14 +115,14 @@ def zygote_lost() -> World:
 
 
 def reloading() -> World:
-    """The application is loaded anew, for ever, beside running jobs."""
+    """The application is reloaded, forever, beside running jobs."""
     world = busy()
     world.step(inp.Reload(world.settings))
     return world
 
 
 def reloaded() -> World:
-    """It is; children are replaced, and do not go."""
+    """It is reloaded; children are to be replaced, and do not end."""
     world = reloading()
     world.step(inp.ZygoteLoaded("cpu", world.report, reloading=True))
     for number in (0, 1):
@@ -132,7 +132,7 @@ def reloaded() -> World:
 
 
 def store_away() -> World:
-    """A job has ended, and nobody says that its end is stored."""
+    """A job has ended, and the store does not confirm its end."""
     world = busy()
     world.hold_settled = True
     world.done(0)
@@ -140,7 +140,7 @@ def store_away() -> World:
 
 
 def asking() -> World:
-    """Jobs were asked for, and no answer comes."""
+    """Jobs were requested, and no answer comes."""
     world = up()
     world.hold_grants = True
     world.job()
@@ -184,7 +184,7 @@ def draining() -> World:
 
 
 def stopping() -> World:
-    """QUIT came a moment ago."""
+    """QUIT came just now."""
     world = busy()
     world.hold_settled = True
     world.step(QUIT)
@@ -227,7 +227,7 @@ SIGNALS = (
 
 
 def send(world: World, signals: str) -> None:
-    """Let signals arrive one after the other."""
+    """Send signals one after the other."""
     meaning = {"TERM": TERM, "QUIT": QUIT, "HUP": inp.Reload(world.settings)}
     for name in signals.split():
         world.step(meaning[name])
@@ -246,7 +246,7 @@ def seconds_to_the_end(world: World) -> float:
 
 @pytest.mark.parametrize(("mode", "request_"), list(itertools.product(Mode, Request)))
 def test_the_table_of_requests_is_total(mode: Mode, request_: Request) -> None:
-    """Every mode knows every request; an end that has begun is only hastened."""
+    """Every mode handles every request; an end that has begun is only hastened."""
     after = REQUESTS[mode][request_]
     assert after == IGNORE or Mode(after)
     if mode in ENDING:
@@ -257,10 +257,10 @@ def test_the_table_of_requests_is_total(mode: Mode, request_: Request) -> None:
 
 @pytest.mark.parametrize("signals", SIGNALS)
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_signals_end_it_in_every_state_whatever_is_missing(
+def test_signals_end_a_supervisor_in_every_state_whatever_is_missing(
     situation: Callable[[], World], signals: str
 ) -> None:
-    """Within the window and a moment; what is left is counted, and said."""
+    """Within the window and a little more; what is left is counted and logged."""
     world = situation()
     send(world, signals)
     assert seconds_to_the_end(world) <= DRAIN_S + GIVE_UP_S
@@ -291,8 +291,8 @@ def test_a_stop_does_not_wait_for_a_frozen_zygote() -> None:
     assert world.finish.exit_code == 0
 
 
-def test_a_stop_gives_the_store_up_before_a_long_window_is_over() -> None:
-    """Nobody who says QUIT waits for a drain window of an hour."""
+def test_a_stop_gives_up_on_the_store_before_a_long_window_is_over() -> None:
+    """A stop by QUIT does not wait for a drain window of an hour."""
     world = World(pool("cpu", 1, drain_s=3600.0)).up()
     world.job()
     world.ring()
@@ -303,8 +303,10 @@ def test_a_stop_gives_the_store_up_before_a_long_window_is_over() -> None:
 
 
 @pytest.mark.parametrize("situation", [opening, loading, draining, stopping])
-def test_a_reload_is_taken_only_while_it_runs(situation: Callable[[], World]) -> None:
-    """There is nothing to replace yet, or nothing more to do with it."""
+def test_a_reload_is_accepted_only_while_the_supervisor_runs(
+    situation: Callable[[], World],
+) -> None:
+    """There is nothing to replace before, and nothing useful to replace after."""
     world = situation()
     world.took(cmd.StartZygote)
     world.step(inp.Reload(world.settings))

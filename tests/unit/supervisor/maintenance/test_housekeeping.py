@@ -1,4 +1,4 @@
-"""Housekeeping: rings lead to a look for cancellations, behind what they are for."""
+"""Housekeeping: wake-ups lead to a check for cancellations, after other requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def keeper(chores: list[str]) -> Iterator[Housekeeping]:
 def test_many_wake_ups_cause_few_checks_for_cancellations(
     keeper: Housekeeping, chores: list[str]
 ) -> None:
-    """Soon, and once for a swarm of them: not each costs a query."""
+    """Soon, and once for many of them: not each costs a query."""
     keeper.start()
     wait_until(lambda: "_cancels" in chores, PATIENCE_S, "the first look")
     keeper._canceling.every_s = 3600.0
@@ -49,7 +49,9 @@ def test_many_wake_ups_cause_few_checks_for_cancellations(
     assert chores.count("_cancels") <= before + 50
 
 
-def test_it_ends_at_once_though_nothing_is_due(keeper: Housekeeping) -> None:
+def test_housekeeping_ends_at_once_although_nothing_is_due(
+    keeper: Housekeeping,
+) -> None:
     """Whatever it waits for."""
     for turn in keeper._turns:
         turn.next_s += 3600.0

@@ -1,4 +1,4 @@
-"""The pulse: renewals in time, by its own connection, and what they say."""
+"""Lease renewal: in time, on its own connection, and what its answers mean."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class FakeStore:
 
 
 class Clocks:
-    """The machine's clocks, between which a test may put sleep and time."""
+    """The machine's clocks, which a test may set apart."""
 
     def __init__(self) -> None:
         self.slept_s = 0.0
@@ -82,7 +82,7 @@ class Clocks:
 
 
 class Rig:
-    """A pulse, its store, and what it posted."""
+    """A lease renewal, its store, and what it posted."""
 
     def __init__(self) -> None:
         self.store = FakeStore()
@@ -114,7 +114,7 @@ class Rig:
         return self
 
     def wait_renewed(self, more: int = 1) -> None:
-        """Wait for so many more renewals that were told of."""
+        """Wait for so many more reported renewals."""
         before = len(self.of(inp.Renewed))
         wait_until(
             lambda: len(self.of(inp.Renewed)) >= before + more, PATIENCE_S, "a renewal"
@@ -140,8 +140,8 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
         assert not rig.pulse.is_alive()
 
 
-def test_the_deadline_is_that_of_the_request_and_the_published_ttl(rig: Rig) -> None:
-    """The lease is published a little longer than its TTL, from before the request."""
+def test_the_deadline_follows_from_the_request_and_the_published_ttl(rig: Rig) -> None:
+    """The lease is published slightly longer than its TTL, from before the request."""
     before_s = rig.clocks.monotonic_s()
     first = rig.pulse.begin(before_s)
     assert first == inp.Renewed(before_s + PUBLISHED_S, PUBLISHED_S)
@@ -152,10 +152,10 @@ def test_the_deadline_is_that_of_the_request_and_the_published_ttl(rig: Rig) -> 
     assert set(rig.store.ttls) == {PUBLISHED_S}
 
 
-def test_it_renews_twice_a_second_whatever_the_ttl(
+def test_leases_are_renewed_twice_a_second_whatever_the_ttl(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An outage costs as much of a lease as it lasts."""
+    """An outage uses up as much of a lease as it lasts."""
     monkeypatch.setattr(lease_renewal, "RENEW_EVERY_S", RENEW_EVERY_S)
     rig.begin()
     began_s = time.monotonic()
@@ -165,7 +165,7 @@ def test_it_renews_twice_a_second_whatever_the_ttl(
 
 
 def test_wake_ups_are_passed_on_between_renewals(rig: Rig) -> None:
-    """A ring is passed on, and no renewal waits for it or is skipped for it."""
+    """A wake-up is passed on, and no renewal waits for it or is skipped for it."""
     rig.begin()
     for _ in range(3):
         rig.store.rings.release()
@@ -173,8 +173,8 @@ def test_wake_ups_are_passed_on_between_renewals(rig: Rig) -> None:
     rig.wait_renewed()
 
 
-def test_an_outage_is_tried_again_soon_and_said_when_it_lasts(rig: Rig) -> None:
-    """After the outage the next renewal comes within a moment; the alarm comes once."""
+def test_an_outage_is_retried_soon_and_reported_if_it_lasts(rig: Rig) -> None:
+    """After the outage the next renewal comes soon; the alarm comes once."""
     rig.begin()
     rig.store.failing = StoreUnavailable("no route to it")
     wait_until(lambda: rig.pulse._failing_s is not None, PATIENCE_S, "a failure")
@@ -189,8 +189,8 @@ def test_an_outage_is_tried_again_soon_and_said_when_it_lasts(rig: Rig) -> None:
     assert len(rig.of(ev.Alarm)) == 1
 
 
-def test_a_lapse_is_told_before_the_renewal(rig: Rig) -> None:
-    """What runs must be ended before anything new is begun, or even granted."""
+def test_a_lapse_is_reported_before_the_renewal(rig: Rig) -> None:
+    """Running attempts must be ended before anything new begins or is even granted."""
     rig.begin()
     reported: list[bool] = []
     rig.store.on_anew = lambda: reported.append(bool(rig.of(inp.Lapsed)))
@@ -210,10 +210,10 @@ def test_a_lapse_is_told_before_the_renewal(rig: Rig) -> None:
         (StoreRefused("unknown here"), "unknown here"),
     ],
 )
-def test_a_run_that_is_over_stops_the_supervisor(
+def test_an_ended_run_stops_the_supervisor(
     rig: Rig, answer: object, words: str
 ) -> None:
-    """Somebody ended the run, or this is another database: stop, and say why."""
+    """The run has been ended, or this is another database: stop, and say why."""
     rig.begin()
     rig.store.answers = [answer]
     rig.wait_posted(inp.Stop)
@@ -223,13 +223,13 @@ def test_a_run_that_is_over_stops_the_supervisor(
 
 
 def test_a_store_that_cannot_be_opened_yet_is_opened_later(rig: Rig) -> None:
-    """The pulse does not give up before its lease does."""
+    """Renewal does not give up before its lease has expired."""
     rig.opens = [StoreUnavailable("too many connections")] * 3
     rig.begin()
     assert rig.store.renewals >= 1
 
 
-def test_what_the_machine_slept_is_taken_off_the_lease(rig: Rig) -> None:
+def test_time_asleep_is_subtracted_from_the_lease(rig: Rig) -> None:
     """Monotonic time stands still in a suspended machine, the lease does not."""
     rig.begin()
     (first,) = rig.of(inp.Renewed)
@@ -248,15 +248,15 @@ def test_what_the_machine_slept_is_taken_off_the_lease(rig: Rig) -> None:
 
 
 def test_a_bug_stops_the_supervisor(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pulse that fails for no known reason is not passed over in silence."""
+    """A renewal that fails for an unknown reason is not silently ignored."""
     monkeypatch.setattr(threading, "excepthook", lambda _args: None)
     rig.begin()
     rig.store.answers = [ValueError("a bug")]
     assert "a bug" in rig.wait_posted(inp.Stop).reason
 
 
-def test_others_are_taken_only_after_steady_renewals(rig: Rig) -> None:
-    """After an outage of ours one TTL passes before anybody is presumed dead."""
+def test_other_runs_are_taken_over_only_after_steady_renewals(rig: Rig) -> None:
+    """After an outage of ours one TTL passes before any run is presumed dead."""
     assert not rig.pulse.may_take()
     rig.begin()
     assert rig.pulse.may_take()
@@ -273,7 +273,7 @@ def test_others_are_taken_only_after_steady_renewals(rig: Rig) -> None:
 
 
 def test_a_lower_ttl_counts_before_it_is_published(rig: Rig) -> None:
-    """Its answer may be lost while the store goes by it already."""
+    """Its answer may be lost although the store already uses it."""
     rig.begin()
     rig.wait_renewed()
     rig.store.failing = StoreUnavailable("away")
@@ -288,7 +288,7 @@ def test_a_lower_ttl_counts_before_it_is_published(rig: Rig) -> None:
 def test_a_supervisor_whose_lease_lapsed_takes_over_no_run_for_a_while(
     rig: Rig,
 ) -> None:
-    """Perhaps the server's clock has jumped, and everybody's lease with it."""
+    """The server's clock may have jumped, and with it every lease."""
     rig.begin()
     assert rig.pulse.may_take()
     rig.store.answers = [Renewal.LAPSED]
@@ -296,8 +296,8 @@ def test_a_supervisor_whose_lease_lapsed_takes_over_no_run_for_a_while(
     assert not rig.pulse.may_take()
 
 
-def test_a_short_trouble_is_no_outage(rig: Rig) -> None:
-    """A cut that cannot have ended anybody's lease delays nobody's recovery."""
+def test_a_short_failure_is_no_outage(rig: Rig) -> None:
+    """A cut too short to end any lease delays no recovery."""
     rig.begin()
     rig.store.failing = StoreUnavailable("cut")
     rig.clocks.passed_s += 0.2 * TTL_S
@@ -321,7 +321,7 @@ def test_the_clocks_of_this_machine_agree() -> None:
 
 
 def test_zygotes_are_told_a_deadline_just_before_the_leases_end(rig: Rig) -> None:
-    """What a stopped supervisor runs has ended before anybody else may begin it."""
+    """A stopped supervisor's attempts end before another run may begin them."""
     moved: list[float] = []
     rig.pulse.move_fence = moved.append
     rig.begin()

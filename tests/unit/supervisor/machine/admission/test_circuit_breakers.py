@@ -234,7 +234,7 @@ def test_a_kind_without_a_breaker_is_never_held_back() -> None:
 
 
 def test_a_reload_that_turns_a_breaker_off_lets_its_kind_go(world: World) -> None:
-    """So does the next reading of the store, where others may have it on."""
+    """Also after the next reading of the store, where others may have it on."""
     world.takes_back = True
     for _ in range(10):
         world.job()

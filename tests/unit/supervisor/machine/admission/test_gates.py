@@ -1,4 +1,4 @@
-"""One gate after the other: who refuses, why, and what comes of the job."""
+"""The gates in order: which refuses, why, and what happens to the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.machine.world import MIB, World, pool
 
 
 class OneAtATime(Gate):
-    """A concurrency cap of one for a kind: what flow control will be."""
+    """A concurrency limit of one for a kind: what flow control will be."""
 
     sorts_out = True
 
@@ -32,7 +32,7 @@ class OneAtATime(Gate):
         step.on_settle.append(self._settled)
 
     def admit(self, job: Assigned) -> str | None:
-        """Keep the one place for the first that asks."""
+        """Keep the one place for the first job that asks."""
         if job.lease.kind != self._kind or self._runs == job.lease.token:
             return None
         if self._runs is None:
@@ -43,11 +43,11 @@ class OneAtATime(Gate):
 
     @property
     def needs_ends(self) -> bool:
-        """The place is free again with the end of whatever has it."""
+        """The place is free again when its owner ends."""
         return self._runs is not None
 
     def held(self) -> frozenset[str]:
-        """Ask for none while one runs."""
+        """Request none while one runs."""
         if self._runs is None:
             return frozenset()
         self._was_refused = True
@@ -70,7 +70,7 @@ def waiting(world: World, pool_name: str = "cpu") -> Assigned:
 
 
 def waiting_lease(world: World, pool_name: str = "cpu") -> Lease:
-    """Return the first lease of a pool's that the store has not granted yet."""
+    """Return the first lease of a pool that the store has not granted yet."""
     return world.queue[pool_name][0]
 
 
@@ -80,12 +80,15 @@ def running(world: World) -> set[int]:
 
 
 def refusals(world: World, job: Assigned) -> list[str | None]:
-    """Return what each gate says of a job."""
+    """Return each gate's answer for a job."""
     return [gate.admit(job) for gate in gates(world)]
 
 
-def test_they_are_asked_in_one_order() -> None:
-    """What goes back is sorted out first; memory has only what all others admit."""
+def test_gates_are_asked_in_a_fixed_order() -> None:
+    """Jobs that go back are sorted out first.
+
+    Memory only gets what all others admit.
+    """
     world = World().up()
     assert [type(gate) for gate in gates(world)] == [
         CircuitBreakers,
@@ -96,7 +99,7 @@ def test_they_are_asked_in_one_order() -> None:
 
 
 def test_a_job_refused_for_memory_is_told_so() -> None:
-    """No other gate has anything against it."""
+    """No other gate refuses it."""
     world = World(pool("cpu", 2)).up()
     world.machine._memory.budget_bytes = 600 * MIB
     world.job()
@@ -105,7 +108,7 @@ def test_a_job_refused_for_memory_is_told_so() -> None:
     assert refusals(world, waiting(world)) == [None, None, MEMORY]
 
 
-def test_beside_a_suspect_nothing_begins_and_it_waits_for_its_turn() -> None:
+def test_beside_a_suspect_nothing_begins_and_the_suspect_waits_its_turn() -> None:
     """Each is told its own reason."""
     world = World(pool("cpu", 2), pool("io", 2)).up()
     world.wait(PROBATION_S + 1)
@@ -121,8 +124,8 @@ def test_beside_a_suspect_nothing_begins_and_it_waits_for_its_turn() -> None:
     assert running(world) == {1}
 
 
-def test_a_kind_that_is_held_goes_back_in_the_words_of_show() -> None:
-    """It names the kind and the state of its breaker, and sends for no more."""
+def test_a_kind_held_back_gets_the_reason_that_show_prints() -> None:
+    """It names the kind and the breaker's state, and requests no more."""
     world = World(pool("cpu", 2)).up()
     world.job()
     world.job()
@@ -136,10 +139,12 @@ def test_a_kind_that_is_held_goes_back_in_the_words_of_show() -> None:
     assert gates(world)[0].held() == {"cpu.work"}
 
 
-def test_another_gate_needs_no_other_words() -> None:
-    """A cap of one: the rest goes back once, none is asked for, and each has its turn.
+def test_a_new_gate_needs_no_other_change() -> None:
+    """A limit of one.
 
-    Whatever it keeps for a job is free again with the job's settlement.
+    The rest goes back once, none is requested, and each has its turn.
+
+    Whatever the gate keeps for a job is free again with the job's settlement.
     """
     world = World(pool("cpu", 3), pool("io", 1)).up()
     world.takes_back = True

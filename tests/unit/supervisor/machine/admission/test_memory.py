@@ -1,4 +1,4 @@
-"""Host admission: jobs wait for memory in the core, and nobody waits for ever."""
+"""Host admission: jobs wait for memory in the core, and none waits forever."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUDGET = 1000 * MIB
 
 
 def world_of(*pools: PoolSettings, budget_bytes: int | None = BUDGET) -> World:
-    """Return a world that is up, with a memory budget; pools' jobs take 512 MiB."""
+    """Return a running world with a memory budget; pools' jobs take 512 MiB."""
     world = World(*pools).up()
     settings = msgspec.structs.replace(world.settings, memory_budget_bytes=budget_bytes)
     world.machine._memory.budget_bytes = settings.memory_budget_bytes
@@ -31,8 +31,8 @@ def busy_slot(world: World) -> int:
     return next(slot.number for slot in world.machine.slots if slot.queue)
 
 
-def test_what_would_pass_the_budget_waits_until_enough_has_ended() -> None:
-    """One of 512 MiB fits into 1,000 MiB, and the next follows it at once."""
+def test_a_job_over_the_memory_budget_waits_until_enough_have_ended() -> None:
+    """One job of 512 MiB fits into 1,000 MiB, and the next follows it at once."""
     world = world_of(pool("cpu", 4))
     for _ in range(3):
         world.job()
@@ -45,7 +45,7 @@ def test_what_would_pass_the_budget_waits_until_enough_has_ended() -> None:
     assert [s.state for s in world.settled] == [JobState.SUCCEEDED] * 3
 
 
-def test_without_a_budget_nothing_waits() -> None:
+def test_without_a_memory_budget_no_job_waits() -> None:
     """As many run as there are slots."""
     world = world_of(pool("cpu", 4), budget_bytes=None)
     for _ in range(4):
@@ -55,7 +55,7 @@ def test_without_a_budget_nothing_waits() -> None:
 
 
 def test_another_pool_goes_on_and_gives_its_memory_back() -> None:
-    """What ends in one pool lets the first of another in."""
+    """An end in one pool lets the first job of another in."""
     world = world_of(pool("cpu", 1), pool("io", 2))
     world.job("cpu", memory_bytes=900 * MIB)
     world.ring()
@@ -97,7 +97,7 @@ def test_a_stream_of_small_jobs_does_not_keep_a_large_one_out() -> None:
 
 
 def test_a_long_wait_for_memory_is_reported_and_ends_in_a_hand_back() -> None:
-    """Perhaps another host has room; what is behind it in line goes back at once."""
+    """Another host may have room; jobs behind it in line go back at once."""
     world = world_of(pool("cpu", 3))
     for _ in range(3):
         world.job()
@@ -111,8 +111,8 @@ def test_a_long_wait_for_memory_is_reported_and_ends_in_a_hand_back() -> None:
     assert running(world) == 1
 
 
-def test_a_reload_brings_its_budget() -> None:
-    """What waited may begin with the next look."""
+def test_a_reload_changes_the_memory_budget() -> None:
+    """Waiting jobs may begin at the next check."""
     world = world_of(pool("cpu", 2))
     for _ in range(2):
         world.job()

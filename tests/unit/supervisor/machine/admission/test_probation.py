@@ -1,4 +1,4 @@
-"""How long a suspect runs alone, what it waits for, and who is asked for it."""
+"""How long a suspect runs alone, what it waits for, and when one is requested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def running(world: World) -> set[int]:
 
 
 def suspect(world: World, losses: int) -> int:
-    """Put a suspect in the store's queue that was lost so often."""
+    """Put a suspect that was lost so often in the store's queue."""
     past = (PastAttempt(Outcome.LOST, None, 0),) * losses
     return world.job(suspect=True, history=past, timeout_s=9000.0).id
 
@@ -49,7 +49,7 @@ def world() -> World:
 
 
 def test_a_job_lost_more_often_is_cleared_later(world: World) -> None:
-    """By as much as its losses ask for; nothing begins meanwhile."""
+    """In proportion to its losses; nothing begins meanwhile."""
     accused = suspect(world, 4)
     world.ring()
     later = world.job("io").id
@@ -66,7 +66,7 @@ def test_a_job_lost_more_often_is_cleared_later(world: World) -> None:
 
 
 def test_a_job_lost_more_often_waits_until_the_others_have_ended(world: World) -> None:
-    """Beside them nothing could be told; it begins as soon as they have ended."""
+    """Beside them nothing could be proved; it begins as soon as they have ended."""
     before = world.job(timeout_s=9000.0).id
     world.ring()
     world.wait(2 * PROBATION_S)
@@ -78,8 +78,8 @@ def test_a_job_lost_more_often_waits_until_the_others_have_ended(world: World) -
     assert running(world) == {accused}
 
 
-def test_it_does_not_wait_for_ever(world: World) -> None:
-    """But for as much longer as its probation is; first suspects do not wait."""
+def test_a_suspect_does_not_wait_forever(world: World) -> None:
+    """For as much longer as its probation is; first suspects do not wait."""
     before = world.job(timeout_s=9000.0).id
     world.ring()
     world.wait(2 * PROBATION_S)
@@ -110,7 +110,7 @@ def test_after_the_longest_probation_others_go_on_beside_it(world: World) -> Non
     assert len([event for event in world.said if isinstance(event, JobCleared)]) == 1
 
 
-def test_a_supervisor_that_grows_old_asks_for_suspects_at_once() -> None:
+def test_a_supervisor_old_enough_requests_suspects_at_once() -> None:
     """They wait, and it was given nothing else meanwhile."""
     world = World().up()
     asked = world.took(cmd.Lease)[-1]

@@ -1,4 +1,4 @@
-"""Suspects that wait for memory: the others go on, and its own turn comes."""
+"""Suspects that wait for memory: the others go on, and their own turn comes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def world_of(budget_bytes: int) -> World:
 
 
 def finish_quick(world: World, keep: set[int]) -> None:
-    """End what runs, but for a few."""
+    """End the running jobs, except a few."""
     for slot in world.machine.slots:
         if slot.queue and slot.queue[0].lease.id not in keep:
             world.done(slot.number)

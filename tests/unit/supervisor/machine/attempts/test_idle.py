@@ -1,4 +1,4 @@
-"""Children that say that they have no job, and those that begin none."""
+"""Children that report that they have no job, and those that begin none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.machine.world import MIB, World, done_of, pool
 
 
 def one_done() -> World:
-    """Return a world whose only child has ended one job."""
+    """Return a world whose only child has finished one job."""
     world = World(pool("cpu", 1)).up()
     world.job()
     world.ring()
@@ -25,7 +25,7 @@ def one_done() -> World:
 
 
 def test_a_job_that_is_not_begun_is_taken_back_and_runs_elsewhere() -> None:
-    """A handler that goes on after its own end keeps no other job waiting for long."""
+    """A handler that goes on after its own end delays no other job for long."""
     world = World(pool("cpu", 2)).up()
     world.deaf_children = True
     job = world.job()
@@ -45,7 +45,7 @@ def test_a_job_that_is_not_begun_is_taken_back_and_runs_elsewhere() -> None:
 
 
 def test_a_child_that_twice_begins_nothing_is_killed() -> None:
-    """It has no job, and so no job pays for that."""
+    """No job is running, so no job is charged."""
     world = one_done()
     world.deaf_children = world.takes_back = True
     job = world.job()
@@ -64,7 +64,7 @@ def test_a_child_that_twice_begins_nothing_is_killed() -> None:
     }
 
 
-def test_a_job_that_has_begun_is_asked_about_once() -> None:
+def test_a_job_that_has_begun_is_checked_once() -> None:
     """A ticket that is gone is proof: no further recall, however long it runs."""
     world = one_done()
     world.job()
@@ -74,7 +74,7 @@ def test_a_job_that_has_begun_is_asked_about_once() -> None:
 
 
 def test_a_recall_proves_nothing_of_what_was_sent_after_it() -> None:
-    """A job that took the place of the one that was asked about is asked about, too."""
+    """A job that replaced the one that was checked is checked, too."""
     world = one_done()
     world.deaf_children = True
     world.job()
@@ -96,7 +96,7 @@ def outcomes(world: World) -> list[Outcome | None]:
 
 
 def test_only_the_job_that_took_others_tickets_is_charged_for_its_death() -> None:
-    """A child begins nothing before it has reported: what is behind left no mark."""
+    """A child begins nothing before it has reported: later jobs left no mark."""
     world = World(pool("cpu", 1)).up().stream()
     tokens = [job.lease.token for job in world.machine.slots[0].queue]
     world.died(0, signal=signal.SIGKILL, marked=frozenset(tokens[:1]))
@@ -111,7 +111,7 @@ def test_only_the_job_that_took_others_tickets_is_charged_for_its_death() -> Non
 def test_damaged_and_forged_marks_cost_others_an_interruption_at_most(
     marked: frozenset[int] | None, first: Outcome
 ) -> None:
-    """Whether they had begun cannot be told then; nobody but the first is charged."""
+    """Whether they had begun cannot be told then; only the first job is charged."""
     world = World(pool("cpu", 1)).up().stream()
     world.died(0, signal=signal.SIGKILL, marked=marked)
     assert outcomes(world) == [first, *[Outcome.INTERRUPTED] * 3]
@@ -129,15 +129,15 @@ def unmarked() -> tuple[World, Assigned]:
 
 
 def test_a_job_without_a_mark_is_not_charged_for_a_death() -> None:
-    """Whoever was before it in its child may have taken its ticket, and died so."""
+    """An earlier job in its child may have taken its ticket and died."""
     world, _job = unmarked()
     world.died(0, signal=signal.SIGKILL, marked=frozenset())
     assert outcomes(world) == [Outcome.INTERRUPTED]
     assert "no mark says that it had begun" in str(world.settled[0].evidence.reason)
 
 
-def test_nor_does_it_pay_for_a_limit() -> None:
-    """Memory that another one took under its name is not its own."""
+def test_a_job_without_a_mark_is_not_charged_for_a_limit() -> None:
+    """Memory that another job took under its name is not its own."""
     world, job = unmarked()
     world.step(inp.OverMemory(0, job.seq, 600 * MIB))
     world.died(0, signal=signal.SIGKILL, marked=frozenset())
@@ -152,8 +152,8 @@ def test_a_canceled_job_is_canceled_with_or_without_a_mark() -> None:
     assert outcomes(world) == [Outcome.CANCELED]
 
 
-def test_the_first_of_a_child_pays_whatever_it_does_to_its_mark() -> None:
-    """Nobody else was there to take its ticket."""
+def test_the_first_job_of_a_child_is_charged_whatever_happened_to_its_mark() -> None:
+    """No other job was there to take its ticket."""
     world = World(pool("cpu", 1)).up()
     world.job()
     world.ring()
@@ -162,14 +162,17 @@ def test_the_first_of_a_child_pays_whatever_it_does_to_its_mark() -> None:
 
 
 def test_a_job_runs_on_while_all_marks_are_wiped_out() -> None:
-    """As a handler of another slot can: the mark of the one before is missing, too."""
+    """A handler of another slot can do so: the previous job's mark is missing, too."""
     world, _job = unmarked()
     world.wait(5.0)
     assert not world.took(cmd.Kill)
 
 
 def test_the_job_running_at_a_kill_is_known_by_its_mark() -> None:
-    """The first was done before it died, the second had begun: only that is told."""
+    """The first had finished before the death, the second had begun.
+
+    Only that is interrupted.
+    """
     world = World(pool("cpu", 1)).up().stream()
     queue = list(world.machine.slots[0].queue)
     world.step(inp.OverMemory(0, queue[0].seq, 600 * MIB))
@@ -181,7 +184,7 @@ def test_the_job_running_at_a_kill_is_known_by_its_mark() -> None:
 
 
 def test_a_last_report_counts_only_for_the_running_job() -> None:
-    """A handler that is being killed reports no end of those behind it."""
+    """A handler that is being killed cannot report the end of jobs behind it."""
     world = World(pool("cpu", 1)).up().stream()
     queue = list(world.machine.slots[0].queue)
     world.step(inp.OverMemory(0, queue[0].seq, 600 * MIB))
@@ -191,8 +194,8 @@ def test_a_last_report_counts_only_for_the_running_job() -> None:
     assert outcomes(world) == [Outcome.OUT_OF_MEMORY, *[Outcome.INTERRUPTED] * 3]
 
 
-def test_an_end_out_of_turn_charges_nobody() -> None:
-    """Somebody has taken the ticket of the one that is said to run."""
+def test_an_end_out_of_turn_is_charged_to_no_job() -> None:
+    """Another job has taken the ticket of the one that is said to run."""
     world = World(pool("cpu", 1)).up().stream()
     queue = list(world.machine.slots[0].queue)
     world.step(inp.FramesArrived(0, [done_of(queue[0]), done_of(queue[2])]))
@@ -208,7 +211,10 @@ def test_an_end_out_of_turn_charges_nobody() -> None:
 
 
 def test_a_job_robbed_of_its_ticket_is_ended_after_a_second_and_not_charged() -> None:
-    """Without ticket and without mark at two looks: its child is ended, unblamed."""
+    """No ticket and no mark at two checks.
+
+    Its child is ended, and no job is charged.
+    """
     world = one_done()
     world.marked = {world.settled[0].token}
     job = world.job()
@@ -236,7 +242,7 @@ def test_a_job_that_wrote_its_mark_has_begun() -> None:
 
 
 def test_a_child_that_works_while_idle_is_replaced_and_no_job_is_charged() -> None:
-    """What goes on after its end is killed; its job stays settled as it was."""
+    """A handler that goes on after its end is killed; its job stays settled."""
     world = one_done()
     settled = len(world.settled)
     world.step(inp.NotIdle(0, "uses 100% of a processor"))
@@ -248,8 +254,8 @@ def test_a_child_that_works_while_idle_is_replaced_and_no_job_is_charged() -> No
     assert any("should wait for a job" in str(e) for e in world.said)
 
 
-def test_a_late_word_of_the_watch_does_not_end_a_running_job() -> None:
-    """What was seen at rest says nothing of the job that has begun since."""
+def test_a_late_report_of_the_watch_does_not_end_a_running_job() -> None:
+    """What was seen while idle says nothing about the job that has begun since."""
     world = one_done()
     world.job()
     world.ring()

@@ -56,7 +56,7 @@ def test_the_progress_of_all_jobs_is_written_together(world):
 
 
 def test_nothing_is_written_when_nothing_changed(world):
-    """A handler may say the same for hours; and one that says nothing costs nothing."""
+    """A handler may report the same for hours, or nothing, at no cost."""
     for _ in range(20):
         beat(world, 0, b'"copying"')
         beat(world, 1, None)
@@ -64,8 +64,8 @@ def test_nothing_is_written_when_nothing_changed(world):
     assert written(world) == [b'"copying"']
 
 
-def test_what_has_become_again_what_it_was_is_not_written(world):
-    """In between nobody has seen anything else."""
+def test_a_value_that_changed_back_is_not_written(world):
+    """In between no reader has seen anything else."""
     beat(world, 0, b"1")
     world.wait(SEEN_WITHIN_S)
     beat(world, 0, b"2")
@@ -76,7 +76,7 @@ def test_what_has_become_again_what_it_was_is_not_written(world):
 
 @pytest.mark.parametrize("output", [b"", b"said"])
 def test_the_last_progress_is_written_before_a_good_end(world, output):
-    """A plain success or not: in the same commit, as the progress goes first."""
+    """Whether the end is plain or not: in the same commit, progress first."""
     beat(world, 0, b"1", b'{"page":1}')
     beat(world, 0, b"2", b'{"page":2}')
     world.commands.clear()
@@ -91,8 +91,8 @@ def see(world, slot, rss_bytes, output=None):
     world.step(inp.AttemptSampled(slot, seq, rss_bytes, output))
 
 
-def test_what_is_seen_of_running_attempts_is_written_together(world):
-    """With what they report; of each the last."""
+def test_memory_and_output_of_running_attempts_are_written_together(world):
+    """Together with what they report; of each the last."""
     world.wait(0.11)
     see(world, 0, 1, b"one")
     beat(world, 1, b"7")
@@ -111,8 +111,8 @@ def test_what_is_seen_of_running_attempts_is_written_together(world):
     assert written(world) == []
 
 
-def test_what_was_seen_ends_with_its_attempt(world):
-    """Its attempt's row has the output; and the next one has not written it."""
+def test_what_was_shown_of_an_attempt_ends_with_it(world):
+    """Its attempt's row has the output; the next attempt has not written it."""
     see(world, 0, 1, b"one")
     seen = inp.AttemptSampled(0, world.machine.slots[0].queue[0].seq, 2, b"two")
     world.done(0, output=b"two")

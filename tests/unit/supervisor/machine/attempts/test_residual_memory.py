@@ -1,4 +1,4 @@
-"""Memory that jobs leave in their child, and those with smaller limits after them."""
+"""Memory left in a child by jobs, and jobs with smaller limits after them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOFT = Limits(memory_soft=150 * MIB)
 
 
 def left_behind(left_bytes: int, limits: Limits | None = None) -> World:
-    """Return a world whose only child has ended a job of 512 MiB, and kept so much."""
+    """Return a world whose only child has run a job of 512 MiB and kept so much."""
     world = World(pool("cpu", 1), limits=limits).up()
     world.job()
     world.ring()
@@ -27,8 +27,8 @@ def left_behind(left_bytes: int, limits: Limits | None = None) -> World:
     return world
 
 
-def test_a_job_that_others_have_left_too_little_room_gets_another_child() -> None:
-    """It begins in a fresh one, and nobody is charged."""
+def test_a_job_without_enough_room_in_a_child_gets_another_one() -> None:
+    """It begins in a fresh one, and no job is charged."""
     world = left_behind(100 * MIB)
     job = world.job(memory_bytes=150 * MIB)
     world.ring()
@@ -39,8 +39,8 @@ def test_a_job_that_others_have_left_too_little_room_gets_another_child() -> Non
     assert world.settled == []
 
 
-def test_one_child_at_a_time_is_replaced_for_it() -> None:
-    """All others stay for those that they have room for."""
+def test_children_without_room_are_replaced_one_at_a_time() -> None:
+    """All others stay for jobs that fit them."""
     world = World(pool("cpu", 3)).up()
     for _ in range(3):
         world.job()
@@ -55,15 +55,15 @@ def test_one_child_at_a_time_is_replaced_for_it() -> None:
     assert len(world.took(cmd.Send)) == 1
 
 
-def test_a_job_with_room_enough_gets_the_child_that_is_there() -> None:
-    """It may be that half of its room is taken."""
+def test_a_job_with_room_enough_gets_the_existing_child() -> None:
+    """Up to half of its limit may be taken."""
     world = left_behind(60 * MIB)
     world.job(memory_bytes=150 * MIB)
     world.ring()
     assert world.took(cmd.Assign)
 
 
-def test_jobs_of_one_limit_share_what_they_leave() -> None:
+def test_memory_kept_by_jobs_of_the_same_limit_is_shared() -> None:
     """A library that each of them uses replaces no child."""
     world = left_behind(120 * MIB)
     world.job()
@@ -72,7 +72,7 @@ def test_jobs_of_one_limit_share_what_they_leave() -> None:
 
 
 def test_a_prefetched_job_without_room_is_not_charged() -> None:
-    """What it was killed with was in its child before it."""
+    """The memory for which it was killed was in its child before it."""
     world = World(pool("cpu", 1)).up().fast()
     world.job()
     world.job(memory_bytes=150 * MIB)
@@ -88,8 +88,8 @@ def test_a_prefetched_job_without_room_is_not_charged() -> None:
     assert "had left 100MiB of 150MiB" in str(settlement.evidence.reason)
 
 
-def test_a_soft_limit_is_not_taken_by_what_others_have_left() -> None:
-    """The handler could let go of nothing: it begins in a fresh child."""
+def test_memory_left_by_others_does_not_use_up_a_soft_limit() -> None:
+    """The handler could release none of it: it begins in a fresh child."""
     world = left_behind(100 * MIB, SOFT)
     job = world.job()
     world.ring()
@@ -98,7 +98,7 @@ def test_a_soft_limit_is_not_taken_by_what_others_have_left() -> None:
     assert [frame.id for frame in assigned.frames] == [job.id]
 
 
-def test_a_soft_limit_shares_what_leaves_half_of_its_room() -> None:
+def test_up_to_half_of_a_soft_limit_may_be_shared() -> None:
     """A child is not replaced for a library that each job uses."""
     world = left_behind(60 * MIB, SOFT)
     world.job()
@@ -107,7 +107,10 @@ def test_a_soft_limit_shares_what_leaves_half_of_its_room() -> None:
 
 
 def test_a_soft_limit_used_up_by_others_is_not_raised_in_a_prefetched_job() -> None:
-    """It would be charged for what was there before it; it begins anew instead."""
+    """It would be charged for memory that was there before it.
+
+    It begins anew instead.
+    """
     world = World(pool("cpu", 1), limits=SOFT).up().fast()
     for _ in range(2):
         world.job()

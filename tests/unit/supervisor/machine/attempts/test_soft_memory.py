@@ -1,4 +1,4 @@
-"""The soft memory limit: which it is, when it is passed, and who is told."""
+"""The soft memory limit: which one applies, when it is passed, and what is told."""
 
 from typing import ClassVar
 
@@ -46,10 +46,13 @@ def effective(pool=None, configured=None, declared=None, memory=HARD):
         ({"declared": SOFT, "memory": SOFT}, None, True),
     ],
 )
-def test_the_first_word_counts_and_the_decorators_is_the_consent(
+def test_the_first_soft_limit_counts_and_only_the_decorator_consents(
     named, soft_bytes, raises
 ):
-    """A handler that never named one is never struck; one not below is none."""
+    """A handler that never named one is never interrupted.
+
+    One not below the hard one is dropped.
+    """
     limits = effective(**named)
     assert limits.memory_soft_bytes == soft_bytes
     assert limits.memory_soft_raises is raises
@@ -59,7 +62,7 @@ def test_the_first_word_counts_and_the_decorators_is_the_consent(
     ("value", "expected"),
     [("400MiB", SOFT), (0.8, 0.8), ("0.8", 0.8), (".5", 0.5), (SOFT, SOFT)],
 )
-def test_a_size_or_a_share(value, expected):
+def test_a_soft_limit_is_a_size_or_a_share(value, expected):
     """As text too: variables and flags have nothing else."""
     assert soft_size(value, "memory_soft") == expected
 
@@ -67,14 +70,14 @@ def test_a_size_or_a_share(value, expected):
 @pytest.mark.parametrize(
     "value", [1.5, 0.0, "0.0", ".000", float("nan"), -0.5, True, "much", [1]]
 )
-def test_anything_else_is_refused(value):
+def test_any_other_soft_limit_is_refused(value):
     """The option is named."""
     with pytest.raises(ConfigError, match="memory_soft"):
         soft_size(value, "memory_soft")
 
 
-def test_pools_and_kinds_can_name_one():
-    """What cannot come first is refused, if people have said both."""
+def test_pools_and_kinds_can_set_a_soft_limit():
+    """One that is not below the hard limit is refused, if both were set explicitly."""
     text = "[pools.cpu]\nmemory_soft = 0.5\n[kinds.a]\nmemory_soft = '1MiB'"
     configuration = build(files=toml(text))
     cpu, io = configuration.settings.pools
@@ -145,7 +148,7 @@ def test_the_next_sample_is_timed_by_the_nearest_limit(watch, process, reports):
     assert watch.next_s() - began == pytest.approx((HARD - SOFT - MIB) / (8 << 30))
 
 
-def test_it_is_told_again_but_seldom(watch, process, reports):
+def test_a_passed_soft_limit_is_reported_again_but_seldom(watch, process, reports):
     """A signal can be lost; and confirming is not free."""
     process.rss = SOFT + MIB
     now = watch.next_s()
@@ -156,7 +159,7 @@ def test_it_is_told_again_but_seldom(watch, process, reports):
     assert len(process.asked) == len(reports)
 
 
-def test_what_is_only_shared_or_mapped_does_not_count(watch, process, reports):
+def test_memory_that_is_only_shared_or_mapped_does_not_count(watch, process, reports):
     """As for the hard limit, the figure is confirmed."""
     process.rss, process.confirmed = SOFT + MIB, SOFT
     watch.sample(watch.next_s())
@@ -165,7 +168,7 @@ def test_what_is_only_shared_or_mapped_does_not_count(watch, process, reports):
 
 
 def test_the_hard_limit_comes_first(watch, process, reports):
-    """Over both, only the one is told that ends it."""
+    """Over both, only the hard limit is reported."""
     process.rss = HARD + 1
     watch.sample(watch.next_s())
     assert reports == [inp.OverMemory(0, 7, HARD + 1)]
@@ -183,8 +186,8 @@ def running(declared):
     return world, world.machine.slots[0].queue[0].seq
 
 
-def test_child_and_people_are_told():
-    """People once an attempt, with the figures; the child until it has heard."""
+def test_a_passed_soft_limit_is_sent_to_the_child_and_logged():
+    """The log once per attempt, with the figures; the child until it has responded."""
     world, seq = running(SOFT)
     (frame,) = world.sent[0]
     assert frame.memory_soft_bytes == SOFT
@@ -201,7 +204,7 @@ def test_child_and_people_are_told():
     )
 
 
-def test_what_was_seen_of_an_earlier_attempt_is_passed_over():
+def test_a_soft_limit_report_of_an_earlier_attempt_is_ignored():
     """As with the hard limit."""
     world, seq = running(SOFT)
     world.step(inp.OverMemory(0, seq - 1, SOFT + MIB, soft=True))

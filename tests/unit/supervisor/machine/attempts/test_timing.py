@@ -1,4 +1,4 @@
-"""When attempts began and ended, as the store is told."""
+"""When attempts began and ended, as the store records it."""
 
 import pytest
 
@@ -11,27 +11,27 @@ def world():
 
 
 def times_of(world):
-    """Return the times of the only end, from when its job was sent."""
+    """Return the times of the only end, relative to when its job was sent."""
     (end,) = world.settled
     return end.began_s - 100.0, end.ended_s - 100.0
 
 
 def begin(world):
-    """Send a job to a child; that is at 100 s."""
+    """Send a job to a child, at 100 s."""
     world.job()
     world.ring()
 
 
-def test_an_end_that_arrives_late_is_told_as_of_when_it_was(world):
-    """Its child, or we, had been stopped in between."""
+def test_a_late_end_is_recorded_with_its_true_time(world):
+    """Its child, or the supervisor, had been stopped in between."""
     begin(world)
     world.now_s += 30
     world.done(0, began_s=102.0, duration_s=3.0)
     assert times_of(world) == (2.0, 5.0)
 
 
-def test_so_is_one_that_others_have_to_hear_of(world):
-    """Output goes another way than a plain success."""
+def test_a_late_end_with_output_is_recorded_with_its_true_time(world):
+    """Output takes another path than a plain success."""
     begin(world)
     world.now_s += 30
     world.done(0, began_s=102.0, duration_s=3.0, output=b"said")
@@ -49,7 +49,9 @@ def test_so_is_one_that_others_have_to_hear_of(world):
         (float("inf"), 5.0, (30.0, 30.0)),
     ],
 )
-def test_a_child_is_believed_within_what_was_seen(world, began_s, duration_s, told):
+def test_a_childs_times_are_limited_to_what_was_observed(
+    world, began_s, duration_s, told
+):
     """Not before its job was sent, nor after its end was read."""
     begin(world)
     world.now_s += 30
@@ -57,15 +59,15 @@ def test_a_child_is_believed_within_what_was_seen(world, began_s, duration_s, to
     assert times_of(world) == told
 
 
-def test_a_child_that_died_ended_when_that_was_seen(world):
-    """Nobody can tell it better."""
+def test_a_child_that_died_ended_when_that_was_noticed(world):
+    """No process knows better."""
     begin(world)
     world.now_s += 30
     world.died(0, signal=11)
     assert times_of(world) == (0.0, 30.0)
 
 
-def test_the_hosts_sleep_counts(world):
+def test_time_asleep_counts_for_the_recorded_times(world):
     """The store's clock has not stood still."""
     begin(world)
     world.now_s += 30

@@ -1,4 +1,4 @@
-"""Self-fencing: what runs ends before its lease may be somebody else's."""
+"""Self-fencing: running jobs end before their lease may belong to another run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def renew(world: World, sent_ago_s: float = 0.0) -> None:
 
 
 def shared_world(*pools, **options) -> World:
-    """Return a world whose leases end by time, and were renewed just now."""
+    """Return a world whose leases expire by time, and were renewed just now."""
     world = World(*pools, **options)
     for name in world.machine.pools:
         world.step(inp.ZygoteLoaded(name, world.report))
@@ -38,12 +38,12 @@ def shared_world(*pools, **options) -> World:
 
 
 def fenced(world: World) -> list[ev.LeaseFenced]:
-    """Return what was said of fences."""
+    """Return the reported fences."""
     return [e for e in world.said if isinstance(e, ev.LeaseFenced)]
 
 
 def test_a_store_on_one_host_is_never_fenced() -> None:
-    """Where no lease ends by time, no silence ends a job."""
+    """Where no lease expires by time, no outage ends a job."""
     world = World(pool("cpu", 1)).up()
     world.job(timeout_s=59.0)
     world.ring()
@@ -52,7 +52,7 @@ def test_a_store_on_one_host_is_never_fenced() -> None:
     assert not fenced(world)
 
 
-def test_what_runs_is_killed_before_the_lease_ends() -> None:
+def test_running_attempts_are_killed_before_the_lease_ends() -> None:
     """At the margin before the deadline, not earlier, the attempt is interrupted."""
     world = shared_world(pool("cpu", 2))
     world.job()
@@ -73,8 +73,8 @@ def test_what_runs_is_killed_before_the_lease_ends() -> None:
     assert event.silent_s == pytest.approx(FENCE_S, abs=0.02)
 
 
-def test_the_deadline_counts_from_before_the_request() -> None:
-    """A renewal whose answer took long buys so much less."""
+def test_the_deadline_counts_from_the_start_of_the_request() -> None:
+    """A renewal whose answer took long extends the lease by that much less."""
     world = shared_world(pool("cpu", 1))
     world.job()
     world.ring()
@@ -87,7 +87,7 @@ def test_the_deadline_counts_from_before_the_request() -> None:
 
 
 def test_renewals_keep_jobs_alive() -> None:
-    """An outage that is shorter than the TTL harms nothing."""
+    """An outage that is shorter than the TTL does no harm."""
     world = shared_world(pool("cpu", 1))
     world.job()
     world.ring()
@@ -98,8 +98,8 @@ def test_renewals_keep_jobs_alive() -> None:
     assert not fenced(world)
 
 
-def test_the_supervisor_runs_on_but_leases_nothing_until_it_is_renewed() -> None:
-    """While fenced nothing is asked for; a renewal resumes, and is said."""
+def test_a_fenced_supervisor_leases_nothing_until_it_is_renewed() -> None:
+    """While fenced it requests nothing; a renewal resumes it, and is logged."""
     world = shared_world(pool("cpu", 1))
     world.wait(FENCE_S)
     world.took(cmd.Lease)
@@ -124,8 +124,8 @@ def test_idle_children_survive_a_fence() -> None:
     assert not world.took(cmd.Fork)
 
 
-def test_a_grant_that_was_asked_for_before_the_fence_is_given_back() -> None:
-    """Its lease ends with the others: it must not be begun."""
+def test_leases_requested_before_the_fence_are_given_back() -> None:
+    """Its lease ends with the others: it must not begin."""
     world = shared_world(pool("cpu", 1))
     world.hold_grants = True
     world.job()
@@ -140,7 +140,7 @@ def test_a_grant_that_was_asked_for_before_the_fence_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("lapse", [False, True])
-def test_jobs_sent_ahead_are_given_back_and_never_begun(lapse: bool) -> None:
+def test_jobs_sent_ahead_are_given_back_at_the_fence(lapse: bool) -> None:
     """What a fenced child had not begun goes to the store, not to another child."""
     world = shared_world(pool("cpu", 1)).stream()
     seqs = [job.seq for job in world.machine.slots[0].queue]
@@ -164,8 +164,8 @@ def test_jobs_sent_ahead_are_given_back_and_never_begun(lapse: bool) -> None:
     assert (event.ended, event.handed_back, event.lapsed) == (1, 3, lapse)
 
 
-def test_a_lapse_kills_at_once_and_goes_on() -> None:
-    """Leases that had run out may have been taken: end them, lease others."""
+def test_a_lapsed_lease_kills_at_once_and_leasing_goes_on() -> None:
+    """Expired leases may have been taken over: end them, then lease others."""
     world = shared_world(pool("cpu", 1))
     world.job()
     world.ring()
@@ -180,15 +180,15 @@ def test_a_lapse_kills_at_once_and_goes_on() -> None:
     assert world.sent[0][-1].id == other.id
 
 
-def test_a_lapse_without_leases_is_no_news() -> None:
-    """Nothing ran, nothing was lost: nothing is said."""
+def test_a_lapse_without_leases_is_not_logged() -> None:
+    """Nothing ran, nothing was lost: nothing is logged."""
     world = shared_world(pool("cpu", 1))
     world.step(inp.Lapsed())
     assert not fenced(world)
 
 
 def test_a_late_step_fences_before_it_does_anything_else() -> None:
-    """A loop that was held up begins no job under a lease that has ended."""
+    """A loop that was delayed begins no job under a lease that has ended."""
     world = shared_world(pool("cpu", 1))
     world.hold_grants = True
     world.job()
@@ -201,7 +201,7 @@ def test_a_late_step_fences_before_it_does_anything_else() -> None:
     assert fenced(world)
 
 
-def test_time_that_the_machine_slept_ends_the_lease() -> None:
+def test_time_asleep_counts_for_the_lease() -> None:
     """A deadline that turns out to be past fences at once."""
     world = shared_world(pool("cpu", 1))
     world.job()
@@ -212,7 +212,7 @@ def test_time_that_the_machine_slept_ends_the_lease() -> None:
     assert fenced(world)
 
 
-def test_an_attempt_that_must_not_be_repeated_ends_there() -> None:
+def test_a_fenced_attempt_that_must_not_rerun_is_dead() -> None:
     """With rerun="never" a fenced attempt is dead: its end is unknown."""
     world = shared_world(pool("cpu", 1), policy=Policy(rerun=Rerun.NEVER))
     world.job()
@@ -223,7 +223,7 @@ def test_an_attempt_that_must_not_be_repeated_ends_there() -> None:
 
 
 def test_a_drain_is_fenced_too() -> None:
-    """What runs out its drain window is ours no longer than any other job."""
+    """A job in its drain window is no more ours than any other."""
     world = shared_world(pool("cpu", 1, drain_s=60.0))
     world.job()
     world.ring()
@@ -234,7 +234,7 @@ def test_a_drain_is_fenced_too() -> None:
     assert world.finish is not None
 
 
-def test_a_tenth_of_a_short_lease_is_margin_enough() -> None:
+def test_a_short_lease_has_a_tenth_as_margin() -> None:
     """The margin never takes more than its share."""
     world = shared_world(pool("cpu", 1))
     world.job()
@@ -246,8 +246,8 @@ def test_a_tenth_of_a_short_lease_is_margin_enough() -> None:
     assert world.took(cmd.Kill)
 
 
-def test_no_child_is_made_while_it_is_fenced() -> None:
-    """Zygotes end it at once: whoever died is replaced when leasing resumes."""
+def test_no_child_is_forked_while_fenced() -> None:
+    """Zygotes would end it at once: a dead child is replaced when leasing resumes."""
     world = shared_world(pool("cpu", 2))
     world.deaf_forks = True
     world.took(cmd.Fork)
@@ -262,8 +262,8 @@ def test_no_child_is_made_while_it_is_fenced() -> None:
     assert [c.slot for c in world.took(cmd.Fork)] == [0, 1]
 
 
-def test_a_child_that_a_zygote_ended_at_the_fence_failed_nobody() -> None:
-    """One that was just being made, too: it is no alarm, and no reason to wait."""
+def test_a_child_ended_by_its_zygote_at_the_fence_is_no_failure() -> None:
+    """One that was just being made, too: it raises no alarm, and causes no wait."""
     world = shared_world(pool("cpu", 1))
     world.deaf_forks = True
     world.died(0, signal=signal.SIGSEGV)

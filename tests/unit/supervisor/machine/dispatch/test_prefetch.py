@@ -1,4 +1,4 @@
-"""What is sent ahead, and for how long no child needs an answer, without processes."""
+"""What is sent ahead, and how long no child needs an answer, without processes."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def patience(world: World) -> float:
     return patience_s(world.machine.pools.values())
 
 
-def test_children_that_have_enough_to_do_need_nobody() -> None:
-    """So long as the one with the least has work, their ends may gather unread."""
+def test_children_with_enough_to_do_need_no_answer() -> None:
+    """As long as the child with the least has work, ends may gather unread."""
     world = hasty(slots=2)
     assert patience(world) == pytest.approx(AHEAD_MAX * ATTEMPT_LEAST_S)
 
 
-def test_the_child_with_the_least_to_do_is_the_measure() -> None:
-    """It would stand still first."""
+def test_the_child_with_the_least_to_do_decides() -> None:
+    """It would be the first to run out of jobs."""
     world = hasty(slots=2, jobs=2 + 2 * AHEAD_MAX)
     queue = list(world.machine.slots[1].queue)
     world.step(inp.FramesArrived(1, [done_of(job) for job in queue[:5]]))
@@ -53,8 +53,8 @@ def test_the_child_with_the_least_to_do_is_the_measure() -> None:
     assert patience(world) == pytest.approx(behind * ATTEMPT_LEAST_S)
 
 
-def test_a_child_that_will_soon_have_nothing_is_answered_at_once() -> None:
-    """The last few jobs of a queue are no time to wait."""
+def test_a_child_that_runs_out_soon_is_answered_at_once() -> None:
+    """The last few jobs of a queue leave no time to wait."""
     assert patience(hasty(jobs=ENOUGH)) == 0.0
 
 
@@ -67,7 +67,7 @@ def test_a_handler_that_waits_for_an_answer_is_not_delayed() -> None:
 
 
 def test_an_idle_slot_of_a_busy_pool_may_have_a_job_soon() -> None:
-    """What its pool has asked for may be there; of another pool nothing is due."""
+    """What its pool has requested may arrive; in another pool nothing is due."""
     world = hasty(slots=2, jobs=2 + 2 * AHEAD_MAX)
     queue = list(world.machine.slots[1].queue)
     world.step(inp.FramesArrived(1, [done_of(job) for job in queue]))
@@ -76,15 +76,15 @@ def test_an_idle_slot_of_a_busy_pool_may_have_a_job_soon() -> None:
 
 
 def test_a_dying_child_is_handled_at_once() -> None:
-    """Nothing gathers while one is being killed, or made."""
+    """Ends do not gather while a child is being killed or forked."""
     world = hasty(slots=2)
     token = world.machine.slots[0].queue[0].lease.token
     world.step(inp.CancelAsked((token,)))
     assert patience(world) == 0.0
 
 
-def test_idle_pools_wait_without_a_break() -> None:
-    """Where nothing runs, whatever comes first is seen first."""
+def test_with_idle_pools_nothing_gathers() -> None:
+    """Where nothing runs, the first event is seen first."""
     assert patience(World(pool("cpu", 2), pool("io", 1)).up()) == 0.0
 
 
@@ -94,7 +94,7 @@ def test_idle_pools_wait_without_a_break() -> None:
 def test_of_jobs_with_large_arguments_fewer_wait_in_a_child(
     size: int, ahead: int
 ) -> None:
-    """They would wait for room in its socket, and it for them."""
+    """They would wait for room in its socket, and the supervisor for them."""
     world = hasty(jobs=0)
     for _ in range(200):
         world.job(payload=b"x" * size)
@@ -102,7 +102,9 @@ def test_of_jobs_with_large_arguments_fewer_wait_in_a_child(
     assert len(world.machine.slots[0].queue) == 1 + ahead
 
 
-def test_a_long_wait_in_a_child_is_recalled_however_quick_the_others_are() -> None:
+def test_a_job_that_waits_long_in_a_child_is_recalled_even_if_others_are_quick() -> (
+    None
+):
     """Sixty-four of a tenth of a second each would wait for six seconds."""
     world = hasty()
     slot = world.machine.slots[0]
@@ -115,7 +117,10 @@ def test_a_long_wait_in_a_child_is_recalled_however_quick_the_others_are() -> No
 
 
 def test_a_job_sent_just_now_is_not_recalled_for_the_wait_of_the_first() -> None:
-    """Its own time counts; else jobs would travel there and back for nothing."""
+    """Its own waiting time counts.
+
+    Otherwise jobs would travel there and back in vain.
+    """
     world = hasty(jobs=2)
     slot = world.machine.slots[0]
     world.wait(RECALL_AFTER_S * 0.9)
@@ -136,8 +141,8 @@ def sent_again(world: World, canceled: set[int]) -> list[int]:
     ]
 
 
-def test_what_is_canceled_with_the_running_job_does_not_begin() -> None:
-    """The kill takes back what waits behind it, and nobody sends it on."""
+def test_jobs_canceled_with_the_running_one_do_not_begin() -> None:
+    """The kill takes back what waits behind it, and it is not sent on."""
     world = hasty(slots=2, jobs=8)
     queue = list(world.machine.slots[0].queue)
     world.sent.clear()
@@ -148,7 +153,7 @@ def test_what_is_canceled_with_the_running_job_does_not_begin() -> None:
     assert canceled <= {one.id for one in world.settled}
 
 
-def test_what_is_canceled_does_not_begin_after_its_childs_death() -> None:
+def test_a_canceled_job_does_not_begin_after_its_childs_death() -> None:
     """The child dies before it can be asked to give the job back."""
     world = hasty(slots=2, jobs=8)
     queue = list(world.machine.slots[0].queue)

@@ -1,4 +1,4 @@
-"""Jobs that are leased before a slot is free: for whom, for how long, and till when."""
+"""Jobs leased before a slot is free: for which slot, and for how long."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def handed_back(world: World) -> list[int]:
     return [one.id for one in world.settled if one.outcome is None]
 
 
-def test_the_next_job_is_there_when_a_slot_is_free() -> None:
-    """It begins in the same step: nothing is asked of the store in between."""
+def test_the_next_job_is_at_hand_when_a_slot_is_free() -> None:
+    """It begins in the same step: nothing is requested from the store in between."""
     world = brisk()
     following = world.job()
     world.ring()
@@ -72,10 +72,10 @@ def test_the_next_job_is_there_when_a_slot_is_free() -> None:
 @pytest.mark.parametrize(
     ("seconds", "reserve"), [(0.0021, 14), (0.005, 6), (0.05, 2), (0.1, 0), (60.0, 0)]
 )
-def test_the_reserve_is_one_job_a_slot_or_little_work(
+def test_the_reserve_is_one_job_per_slot_or_little_work(
     seconds: float, reserve: int
 ) -> None:
-    """What is kept from others is little more than a lease takes."""
+    """Other supervisors are deprived of little more than a lease takes."""
     world = brisk(seconds=seconds)
     for _ in range(40):
         world.job()
@@ -83,7 +83,7 @@ def test_the_reserve_is_one_job_a_slot_or_little_work(
     assert reserve / 2 <= len(waiting(world)) <= reserve
 
 
-def test_one_of_many_waits_in_each_child() -> None:
+def test_one_of_many_jobs_waits_in_each_child() -> None:
     """Not even a message comes between it and the one before it."""
     world = brisk()
     jobs = [world.job() for _ in range(10)]
@@ -92,7 +92,7 @@ def test_one_of_many_waits_in_each_child() -> None:
 
 
 def test_the_last_jobs_go_to_the_first_free_child() -> None:
-    """One that waited in a child could stand behind the slower of two."""
+    """A job that waited in a child could be behind the slower of two."""
     world = brisk()
     last = world.job()
     world.ring()
@@ -100,8 +100,8 @@ def test_the_last_jobs_go_to_the_first_free_child() -> None:
     assert waiting(world) == [last]
 
 
-def test_what_is_not_known_to_be_brisk_waits_in_no_child() -> None:
-    """Nobody could say when what stands behind it begins."""
+def test_jobs_of_unknown_duration_do_not_wait_in_a_child() -> None:
+    """It could not be predicted when the job behind it begins."""
     world = brisk()
     for _ in range(10):
         world.job(kind="cpu.other")
@@ -110,8 +110,8 @@ def test_what_is_not_known_to_be_brisk_waits_in_no_child() -> None:
     assert len(waiting(world)) == 2 * cpu(world).size
 
 
-def test_nothing_is_leased_behind_what_already_lasts() -> None:
-    """Its kind may be brisk; this attempt is not."""
+def test_nothing_is_leased_behind_an_attempt_that_takes_long() -> None:
+    """Its kind may be quick; this attempt is not."""
     world = brisk()
     world.wait(BRISK_S)
     world.job()
@@ -119,8 +119,8 @@ def test_nothing_is_leased_behind_what_already_lasts() -> None:
     assert waiting(world) == []
 
 
-def test_what_waits_behind_attempts_that_last_is_handed_back() -> None:
-    """Another supervisor may have a free slot, and an operator the last word."""
+def test_jobs_waiting_behind_long_attempts_are_handed_back() -> None:
+    """Another supervisor may have a free slot, and an operator may want to cancel."""
     world = brisk()
     following = world.job()
     world.ring()
@@ -130,7 +130,7 @@ def test_what_waits_behind_attempts_that_last_is_handed_back() -> None:
     assert handed_back(world) == [following.id]
 
 
-def test_what_waits_in_a_child_behind_an_attempt_that_lasts_is_handed_back() -> None:
+def test_a_job_waiting_in_a_child_behind_a_long_attempt_is_handed_back() -> None:
     """It is recalled, and finds every slot busy for longer."""
     world = brisk()
     for _ in range(10):
@@ -146,8 +146,8 @@ def test_what_waits_in_a_child_behind_an_attempt_that_lasts_is_handed_back() -> 
     assert set(handed_back(world)) == held
 
 
-def test_a_slot_that_is_free_soon_keeps_what_waits() -> None:
-    """One attempt that lasts is no reason, beside others that do not."""
+def test_jobs_wait_on_for_a_slot_that_is_free_soon() -> None:
+    """One long attempt is no reason, beside others that are short."""
     world = brisk()
     world.wait(BRISK_S * 0.75)
     world.done(1)
@@ -162,8 +162,11 @@ def test_a_slot_that_is_free_soon_keeps_what_waits() -> None:
     assert running(world, 1) is last
 
 
-def test_what_expires_while_it_waits_is_not_begun() -> None:
-    """It goes back to the store, which cancels it; who began before it does not."""
+def test_a_job_that_expires_while_it_waits_does_not_begin() -> None:
+    """It goes back to the store, which cancels it.
+
+    A job that began before is not affected.
+    """
     world = brisk()
     world.job(leased_at_ms=1000, expires_at_ms=1050)
     begun_before = world.job(leased_at_ms=1000, expires_at_ms=1050, attempt=2)
@@ -175,7 +178,7 @@ def test_what_expires_while_it_waits_is_not_begun() -> None:
     assert running(world, 1) is begun_before
 
 
-def test_what_waits_and_expires_later_begins() -> None:
+def test_a_waiting_job_that_expires_later_begins() -> None:
     """Its time is not over yet."""
     world = brisk()
     in_time = world.job(leased_at_ms=1000, expires_at_ms=1060)
@@ -185,8 +188,8 @@ def test_what_waits_and_expires_later_begins() -> None:
     assert running(world, 1) is in_time
 
 
-def test_a_grant_that_is_long_on_its_way_takes_from_the_time_that_is_left() -> None:
-    """The store's clock went on while its commit, and the answer, took their time."""
+def test_a_slow_grant_leaves_a_job_less_time_to_begin() -> None:
+    """The store's clock went on while the commit and the answer took their time."""
     world = brisk()
     world.hold_grants = True
     expiring = world.job(leased_at_ms=1000, expires_at_ms=1060)
@@ -209,7 +212,7 @@ def test_a_job_expires_while_its_host_sleeps() -> None:
     assert handed_back(world) == [expiring.id]
 
 
-def test_what_is_canceled_while_it_waits_is_handed_back_at_once() -> None:
+def test_a_job_canceled_while_it_waits_is_handed_back_at_once() -> None:
     """The running attempts go on."""
     world = brisk()
     canceled = world.job()
@@ -219,8 +222,8 @@ def test_what_is_canceled_while_it_waits_is_handed_back_at_once() -> None:
     assert cpu(world).busy == cpu(world).size
 
 
-def test_what_expires_is_not_sent_ahead() -> None:
-    """In its child nobody could stop it in time, whatever became of us meanwhile."""
+def test_a_job_that_may_expire_is_not_sent_ahead() -> None:
+    """In its child it could not be stopped in time, whatever happens meanwhile."""
     world = World(pool("cpu", 1)).up().fast()
     head = world.job()
     world.ring()

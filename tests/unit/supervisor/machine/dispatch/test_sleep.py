@@ -18,7 +18,7 @@ HOUR_S = 3600
     ("slept_h", "state"), [(0, JobState.QUARANTINED), (2, JobState.PENDING)]
 )
 def test_time_asleep_does_not_age_crashes(slept_h: int, state: JobState) -> None:
-    """A job is set aside for what lies in its window; the store's clock never slept."""
+    """Crashes count within their window; the store's clock never slept."""
     policy = Policy()
     window_ms = round(policy.crash_window_s * 1000)
     leased_at_ms = 2 * window_ms

@@ -1,4 +1,4 @@
-"""A new child gives way to a death at hand, for a moment."""
+"""A new child waits briefly for a death that is about to happen."""
 
 import signal
 
@@ -12,7 +12,7 @@ APART_S = 0.8 * GIVE_WAY_S
 
 
 def two_that_hang(apart_s=0.0):
-    """Two attempts that run into their limits, one a little after the other."""
+    """Two attempts that reach their limits, one shortly after the other."""
     world = World(pool(limits=PoolLimits(timeout_s=LIMIT_S, memory_bytes=512 * MIB)))
     world.up().job()
     world.ring()
@@ -29,7 +29,7 @@ def forks(world):
 
 
 def test_children_killed_together_are_reaped_before_new_ones_are_forked():
-    """While a child is being made nobody can say that the second one's tree is gone."""
+    """While a child is being forked, the second one's tree cannot be proved gone."""
     world = two_that_hang()
     assert [kill.slot for kill in world.took(cmd.Kill)] == [0, 1]
     world.died(0, signal=signal.SIGKILL)
@@ -38,8 +38,8 @@ def test_children_killed_together_are_reaped_before_new_ones_are_forked():
     assert forks(world) == [0, 1]
 
 
-def test_one_that_does_not_die_holds_up_nobody_for_long():
-    """The kernel may keep it for ever (disk sleep)."""
+def test_a_child_that_does_not_die_delays_others_only_briefly():
+    """The kernel may keep it forever (disk sleep)."""
     world = two_that_hang()
     world.died(0, signal=signal.SIGKILL)
     world.wait(GIVE_WAY_S)
@@ -48,8 +48,8 @@ def test_one_that_does_not_die_holds_up_nobody_for_long():
     assert forks(world) == [0]
 
 
-def test_a_limit_that_is_near_comes_first():
-    """Also where the attempt ends in time after all: the new child is made then."""
+def test_a_fork_waits_for_a_limit_that_is_near():
+    """Also if the attempt ends in time after all: the new child is made then."""
     world = two_that_hang(APART_S)
     assert [kill.slot for kill in world.took(cmd.Kill)] == [0]
     world.died(0, signal=signal.SIGKILL)
@@ -59,14 +59,14 @@ def test_a_limit_that_is_near_comes_first():
     assert forks(world) == [0]
 
 
-def test_a_limit_that_is_far_holds_up_nobody():
+def test_a_fork_does_not_wait_for_a_limit_that_is_far():
     """A child that crashes beside one that runs well is replaced at once."""
     world = two_that_hang(0.5)
     world.died(0, signal=signal.SIGKILL)
     assert forks(world) == [0]
 
 
-def test_many_deaths_in_a_row_hold_up_nobody_for_ever():
+def test_many_deaths_in_a_row_do_not_delay_forks_forever():
     """One pool's kills do not keep the others without children."""
     world = World(
         pool(size=12, limits=PoolLimits(timeout_s=LIMIT_S, memory_bytes=512 * MIB))

@@ -1,4 +1,4 @@
-"""Large ends: who makes more of them than are written waits, and nobody else does."""
+"""Large ends: a pool that makes more than are written waits, and no other does."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def owing(*sizes: int) -> Unwritten:
         (ended(1, b"x" * SMALL_BYTES, output="x"), True),
     ],
 )
-def test_an_end_is_as_large_as_its_result_and_output(
+def test_the_size_of_an_end_is_its_result_and_output(
     end: Settlement, large: bool
 ) -> None:
-    """Whatever of it has to be written counts."""
+    """Everything that has to be written counts."""
     assert is_large(end) == large
 
 
@@ -67,15 +67,15 @@ def test_an_end_is_as_large_as_its_result_and_output(
         ([HALF_BYTES] * 2, True),
     ],
 )
-def test_many_are_much_and_so_are_a_few_that_are_huge(
+def test_many_ends_or_a_few_huge_ones_are_too_much(
     sizes: list[int], much: bool
 ) -> None:
     """Either keeps the store busy until their ends are known."""
     assert owing(*sizes).is_much == much
 
 
-def test_it_is_said_once_that_others_may_begin() -> None:
-    """Only an answer that makes room does; one for others is nothing to it."""
+def test_room_is_reported_once() -> None:
+    """Only an answer that makes room does so; an answer for others does not."""
     unwritten = owing(*[HALF_BYTES] * 3)
     assert not unwritten.written([9])
     assert not unwritten.written([1])
@@ -99,10 +99,10 @@ def in_trouble(result_bytes: int, jobs: int) -> World:
 @pytest.mark.parametrize(
     ("size", "begun"), [(UNWRITTEN_MAX_BYTES // 16, 16), (HALF_BYTES, 2)]
 )
-def test_a_pool_begins_nothing_while_it_has_much_to_be_written(
+def test_a_pool_begins_nothing_while_it_has_much_to_write(
     size: int, begun: int
 ) -> None:
-    """It asks for no lease either; once there is room again, it does both."""
+    """It requests no lease either; once there is room again, it does both."""
     world = in_trouble(size, 40)
     assert sum(end.result is not None for end in world.settled) == begun
     world.took(cmd.Lease)
@@ -112,21 +112,21 @@ def test_a_pool_begins_nothing_while_it_has_much_to_be_written(
     assert len(world.machine.slots[0].queue) == 1
 
 
-def test_other_pools_do_not_notice() -> None:
-    """They are why it has to wait."""
+def test_other_pools_are_not_affected_by_large_ends() -> None:
+    """Their ends are not the ones that wait to be written."""
     world = in_trouble(HALF_BYTES, 40)
     world.job("io")
     world.ring()
     assert len(world.machine.slots[1].queue) == 1
 
 
-def test_small_ends_keep_nobody_from_going_on() -> None:
-    """A store that writes nothing for a while stops no pool by itself."""
+def test_small_ends_stop_no_pool() -> None:
+    """A store that writes nothing for a while does not by itself stop a pool."""
     assert len(in_trouble(SMALL_BYTES, 40).settled) == 40
 
 
 def test_of_jobs_with_large_results_fewer_wait_in_a_child() -> None:
-    """All that was sent ahead may end before the first of them is written."""
+    """Everything sent ahead may end before the first of them is written."""
     durations = Durations()
     durations.took([0.0001] * 8)
     assert durations.ahead == AHEAD_MAX
@@ -154,8 +154,11 @@ def owing_with_backlog() -> World:
     return world
 
 
-def test_what_is_leased_waits_as_well_and_goes_on_at_once() -> None:
-    """A pool that was sent it would owe still more; once there is room, it is sent."""
+def test_leased_jobs_wait_for_writes_too_and_go_on_at_once() -> None:
+    """If it were sent more, its pool would owe still more.
+
+    Once there is room, it is sent.
+    """
     world = owing_with_backlog()
     slot, cpu = world.machine.slots[0], world.machine.pools["cpu"]
     waiting = list(cpu.backlog)
@@ -171,7 +174,7 @@ def test_what_is_leased_waits_as_well_and_goes_on_at_once() -> None:
 
 
 def test_a_pool_that_waits_for_its_writes_is_not_slow() -> None:
-    """What waits too long is handed back; its jobs are as fast as before."""
+    """A job that waits too long is handed back; its kind counts as fast as before."""
     world = owing_with_backlog()
     before = world.machine.pools["cpu"].durations.p95_s
     world.wait(1.5)
@@ -191,7 +194,7 @@ def test_after_a_large_end_fewer_are_sent_ahead() -> None:
     assert len(world.machine.slots[0].queue) == 1 + 3
 
 
-def test_the_output_of_a_bad_end_counts() -> None:
+def test_the_output_of_an_unsuccessful_end_counts() -> None:
     """It is written with it."""
     world = World(pool("cpu", 1)).up()
     world.hold_settled = True
@@ -224,7 +227,7 @@ def test_a_suspect_is_sent_whatever_its_pool_has_to_write() -> None:
 
 
 def test_a_pool_that_waits_for_its_writes_is_not_idle() -> None:
-    """It is no reason to give its children up."""
+    """That is no reason to end its children."""
     waiting = in_trouble(HALF_BYTES, 2).machine.pools["cpu"]
     idle = in_trouble(SMALL_BYTES, 2).machine.pools["cpu"]
     for moment_s in (10.0, 100.0):

@@ -14,8 +14,8 @@ from support.machine.world import pool as pool_settings
 GIB = 2**30
 
 
-def test_polls_thin_out_until_a_hint() -> None:
-    """Empty answers double the pause from 2 ms to 1 s; a hint begins anew."""
+def test_polls_become_rarer_until_a_hint() -> None:
+    """Empty answers double the pause from 2 ms to 1 s; a hint resets it."""
     pace = Polling()
     pauses = []
     for _ in range(12):
@@ -47,7 +47,7 @@ def test_a_failing_store_is_left_alone_for_longer() -> None:
 
 
 def view(**fields: object) -> PoolView:
-    """Return a pool of 2 in a range of 1 to 8 on an idle host, changed as asked."""
+    """Return a pool of 2 in a range of 1 to 8 on an idle host, changed as given."""
     base: dict[str, object] = {
         "size": 2,
         "size_min": 1,
@@ -81,12 +81,14 @@ def view(**fields: object) -> PoolView:
         ({"size": 0, "busy": 0}, 1),
     ],
 )
-def test_the_size_follows_need_and_host(fields: dict[str, object], size: int) -> None:
+def test_a_pools_size_follows_its_load_and_the_host(
+    fields: dict[str, object], size: int
+) -> None:
     """It grows for waiting jobs as the host allows, shrinks by one, stays in range."""
     assert wanted_size(view(**fields)) == size
 
 
-def test_one_slow_attempt_ends_the_haste() -> None:
+def test_one_slow_attempt_makes_a_kind_slow() -> None:
     """A kind is fast after a series of fast attempts, no longer after a slow one."""
     durations = Durations()
     for _ in range(7):
@@ -105,7 +107,7 @@ def test_one_slow_attempt_ends_the_haste() -> None:
 def test_the_faster_the_jobs_the_more_are_leased_at_once(
     duration_s: float, leased: int
 ) -> None:
-    """About as much as two slots can do in 64 ms, and never more than marks are for."""
+    """About as much as two slots can do in 64 ms, and never more than the marks."""
     pool = Pool(pool_settings("cpu", 2), 0)
     pool.zygote_up = True
     for slot in pool.slots:
@@ -116,7 +118,7 @@ def test_the_faster_the_jobs_the_more_are_leased_at_once(
     assert pool.capacity(0.0) == leased + 2
 
 
-def test_heavy_arguments_are_not_leased_by_the_hundred() -> None:
+def test_jobs_with_large_arguments_are_leased_in_small_numbers() -> None:
     """They would fill the supervisor's memory; the slots get theirs all the same."""
     pool = Pool(pool_settings("cpu", 2), 0)
     pool.zygote_up = True
@@ -148,7 +150,7 @@ def test_heavy_arguments_are_not_leased_by_the_hundred() -> None:
 def test_the_faster_the_jobs_the_more_wait_in_a_child(
     duration_s: float, ahead: int
 ) -> None:
-    """They make up about as much work; of what is not so fast it is one."""
+    """They make up about as much work; of slower jobs it is one."""
     durations = Durations()
     assert durations.ahead == 0
     for _ in range(8):
