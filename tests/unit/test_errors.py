@@ -1,4 +1,4 @@
-"""Errors travel between processes as they are."""
+"""Errors pass between processes unchanged."""
 
 import copy
 import inspect
@@ -38,8 +38,8 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("error", [*SPECIAL, *PLAIN], ids=lambda e: type(e).__name__)
-def test_an_error_is_what_it_was_in_another_process(error):
-    """Class, text, attributes and notes; to make it anew asks for no arguments."""
+def test_an_error_is_the_same_in_another_process(error):
+    """Class, text, attributes and notes; unpickling needs no constructor arguments."""
     error.add_note("seen by somebody")
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(again) is type(error)

@@ -22,7 +22,7 @@ async def slow(name: str):
 
 
 def test_run_now_goes_through_json_both_ways():
-    """What JSON changes is changed here as well; annotations restore it."""
+    """Values that JSON changes are changed here as well; annotations restore them."""
     moment = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
     assert run_now(later, moment, days=2) == moment + dt.timedelta(days=2)
     assert run_now(slow, "a") == {"name": "a", "pair": [1, 2]}
@@ -37,7 +37,7 @@ def test_run_now_refuses_what_enqueue_refuses():
 
 
 def test_running_gives_a_handler_its_attempt():
-    """Heartbeats are collected, and a drain can be begun."""
+    """Heartbeats are collected, and a drain can be simulated."""
     with running(kind="k", job_id=5, attempt=2, token=9, checkpoint=[1]) as seen:
         current = jobpool.current()
         assert (current.id, current.kind, current.attempt) == (5, "k", 2)
@@ -52,14 +52,14 @@ def test_running_gives_a_handler_its_attempt():
         jobpool.current()
 
 
-def test_a_heartbeat_must_be_json():
+def test_a_heartbeat_that_is_not_json_is_refused():
     """As in a child."""
     with running() as seen, pytest.raises(ArgumentsRejected, match="heartbeat"):
         jobpool.current().heartbeat(progress=object())
     assert seen.beats == []
 
 
-def test_blocks_nest():
+def test_running_blocks_nest():
     """The outer attempt is current again afterwards."""
     with running(job_id=1):
         with running(job_id=2):
@@ -67,7 +67,7 @@ def test_blocks_nest():
         assert jobpool.current().id == 1
 
 
-def test_a_fake_clock_moves_only_when_told():
+def test_a_fake_clock_moves_only_on_request():
     """Both clocks advance together; only the wall clock jumps."""
     clock = FakeClock(1000)
     clock.advance("1.5s")

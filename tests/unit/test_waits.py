@@ -1,4 +1,4 @@
-"""How long anybody is waited for, and how old a database may be: in numbers."""
+"""Numbers: how long each wait is, and how old a database may be."""
 
 import importlib
 
@@ -29,7 +29,7 @@ PROMISED = {
 
 
 @pytest.mark.parametrize(("module", "name"), PROMISED, ids=str)
-def test_a_wait_is_as_long_as_is_said(module, name):
+def test_a_wait_is_as_long_as_documented(module, name):
     """In the manual, in an error's text, or beside the constant."""
     found = getattr(importlib.import_module(module), name)
     assert found == PROMISED[module, name]

@@ -1,4 +1,4 @@
-"""The loop: what one turn leaves with the store thread."""
+"""The loop: what one turn passes to the store thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FINISH = cmd.Finish(exit_code=0, handed_back=0, leases_held=0)
 
 
 class Stage:
-    """A loop among stand-ins: each event is answered by the next of *answers*."""
+    """A loop among fakes: each event is answered by the next of *answers*."""
 
     def __init__(self, *answers: list[cmd.Command] | Exception) -> None:
         self.answers = deque(answers)
@@ -59,22 +59,22 @@ def settle(number: int) -> cmd.Settle:
     return cmd.Settle([Settlement(id=number, token=number, state=JobState.SUCCEEDED)])
 
 
-def test_a_turn_leaves_all_that_it_has_for_the_store_at_once() -> None:
-    """In order; the two threads meet at their lock once a turn, not once a job."""
+def test_a_turn_passes_all_its_requests_to_the_store_at_once() -> None:
+    """In order; the two threads meet at their lock once per turn, not once per job."""
     stage = Stage([settle(1), settle(2)], [settle(3), FINISH])
     assert stage.loop.run() is FINISH
     assert stage.left == [[settle(1), settle(2), settle(3)]]
 
 
-def test_a_turn_without_anything_for_the_store_does_not_wake_it() -> None:
+def test_a_turn_without_requests_does_not_wake_the_store() -> None:
     """An idle supervisor costs nothing."""
     stage = Stage([FINISH])
     stage.loop.run()
     assert stage.left == []
 
 
-def test_an_end_is_left_with_the_store_although_the_turn_breaks_off() -> None:
-    """A bug in the core must not make a job that has ended run again."""
+def test_an_end_reaches_the_store_although_the_turn_fails() -> None:
+    """A bug in the core must not make a finished job run again."""
     stage = Stage([settle(1)], JobpoolBug("please report this"), [FINISH])
     with pytest.raises(JobpoolBug):
         stage.loop.run()
@@ -82,10 +82,10 @@ def test_an_end_is_left_with_the_store_although_the_turn_breaks_off() -> None:
 
 
 @pytest.mark.parametrize(("is_congested", "gather_s"), [(False, 0.5), (True, 0.0)])
-def test_ends_gather_only_while_sockets_hold_all_that_is_sent(
+def test_ends_gather_only_while_sockets_hold_everything_that_is_sent(
     monkeypatch: pytest.MonkeyPatch, is_congested: bool, gather_s: float
 ) -> None:
-    """Else a child may have nothing to do, or wait until its end is taken."""
+    """Otherwise a child may have nothing to do, or wait until its end is read."""
     waits: list[float] = []
     monkeypatch.setattr(loop, "patience_s", lambda _pools: 0.5)
     parts: Any = SimpleNamespace(
@@ -123,5 +123,5 @@ class Idle:
         return 1.0
 
     def wait(self, _until_s: float, gather_s: float = 0.0) -> None:
-        """Note how long ends may gather."""
+        """Record how long ends may gather."""
         self._waits.append(gather_s)

@@ -12,7 +12,7 @@ LIB = Path(__file__).parents[3] / "scripts" / "lib"
 
 @pytest.fixture(scope="module")
 def bench():
-    """Import the pure parts, which are a script's and in no package of ours."""
+    """Import the pure parts, which belong to a script and are in no package of ours."""
     sys.path.insert(0, str(LIB))
     try:
         from bench import plot, report
@@ -32,7 +32,7 @@ def planted(report):
 
 
 def test_a_ratio_is_taken_within_its_round(bench):
-    """Noise that hits a whole round does not reach the ratio."""
+    """Noise that affects a whole round does not affect the ratio."""
     _, report = bench
     found = report.ratio(
         planted(report), "throughput", "no-op: jobs/s", "jobpool", "celery"
@@ -56,7 +56,7 @@ def test_a_round_without_the_peer_or_with_nothing_is_left_out(bench):
 
 
 def test_bounds_are_met_missed_or_not_measured(bench):
-    """A median on the bound holds it, one below does not, none is no verdict."""
+    """A median on the bound meets it, one below does not, none is no verdict."""
     _, report = bench
     bounds = [
         report.Bound("throughput", "no-op: jobs/s", "jobpool", "celery", least=25),
@@ -84,7 +84,7 @@ def test_the_table_names_every_system_its_spread_and_our_multiple(bench):
     ]
 
 
-def test_what_runs_on_postgresql_is_compared_with_ours_on_postgresql(bench):
+def test_systems_on_postgresql_are_compared_with_ours_on_postgresql(bench):
     """SQLite's speed is no argument against a server."""
     _, report = bench
     make = report.Sample
@@ -97,8 +97,8 @@ def test_what_runs_on_postgresql_is_compared_with_ours_on_postgresql(bench):
     assert rows[-1].endswith("| pgqueuer | 10 / 10 / 10 | 3 / 3 / 3 |")
 
 
-def test_a_missed_bound_says_so(bench):
-    """The run's last lines name what misses, with the figure that was wanted."""
+def test_a_missed_bound_is_reported(bench):
+    """The run's last lines name what misses, with the required figure."""
     _, report = bench
     lines = [line for line in report.judged(planted(report)) if "celery" in line]
     assert lines == [
@@ -112,7 +112,7 @@ def test_a_missed_bound_says_so(bench):
 
 
 def test_the_json_holds_every_value_and_verdict(bench):
-    """Whoever doubts a median can take the values and make another."""
+    """A reader who doubts a median can compute another."""
     _, report = bench
     text = json.dumps(report.as_json(planted(report), {"rq": "why"}, {"kills": "1"}))
     found = json.loads(text)
@@ -121,7 +121,7 @@ def test_the_json_holds_every_value_and_verdict(bench):
     assert found["not measured"] == {"rq": "why"}
 
 
-def test_the_plot_draws_a_bar_for_each_longer_for_the_faster(bench):
+def test_the_plot_draws_a_longer_bar_for_a_faster_system(bench):
     """On a logarithmic scale ten times is a fixed length; names are escaped."""
     plot, report = bench
     found = {

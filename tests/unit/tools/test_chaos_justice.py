@@ -1,7 +1,7 @@
-"""The check of a chaos run can fail at each rule, and passes if all is well.
+"""The check of a chaos run can fail at each rule, and passes a good run.
 
-The good run: job 1 just succeeds. Job 2's child is killed by the nemesis, job 3 is
-lost with its supervisor, job 4 is poison, job 5 is canceled in time.
+The good run: job 1 just succeeds. Job 2's child is killed by the nemesis, job 3 is lost
+with its supervisor, job 4 is poison, job 5 is canceled in time.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ MS = 1_000_000
 
 
 def change(seq, job, before, after, *, outcome=None, slot=None):
-    """Return a row of the account; before and after are state, token, run, attempt."""
+    """Return a row of the audit; before and after are state, token, run, attempt."""
     old = (None,) * 5 if before is None else (*before, 0)
     return Change(seq, seq * 100, job, *old, *after, 0, outcome, slot)
 
@@ -40,7 +40,7 @@ def made(seq, job):
 
 
 def due(seq, job, attempt):
-    """Return the row of a job that falls due again."""
+    """Return the row of a job that becomes due again."""
     return change(
         seq, job, ("pending", None, None, attempt), ("runnable", None, None, attempt)
     )
@@ -63,7 +63,7 @@ def final(
 
 
 def good(**changed):
-    """Return the accounts of a run in which all is well, but for what is changed."""
+    """Return the accounts of a good run, with the given changes."""
     values = {
         "shared": False,
         "changes": [
@@ -139,7 +139,7 @@ def replaced(name, old, **values):
     return [row._replace(**values) if row == old else row for row in rows(name)]
 
 
-def test_a_run_in_which_all_is_well_breaks_nothing():
+def test_a_good_run_breaks_nothing():
     """Deaths, losses, poison and cancellation are no violations."""
     assert findings(good()) == []
 
@@ -149,8 +149,8 @@ def test_an_acknowledged_job_that_is_gone_is_lost():
     assert "I1" in broken(jobs=rows("jobs")[1:])
 
 
-def test_a_job_that_nobody_asked_for_is_invented():
-    """I2: and so is one whose only call was refused."""
+def test_a_job_without_a_call_is_invented():
+    """I2: so is one whose only call was refused."""
     assert "I2" in broken(calls=rows("calls")[1:])
     first = rows("calls")[0]
     assert "I2" in broken(calls=replaced("calls", first, answer="refused"))
@@ -162,51 +162,51 @@ def test_a_job_ends_once():
     assert "I3" in broken(changes=rows("changes") + again)
 
 
-def test_a_token_begins_once_and_what_runs_was_granted():
-    """I4: told by the handlers alone."""
+def test_a_token_begins_once_and_only_granted_tokens_begin():
+    """I4: reported by the handlers alone."""
     assert broken(marks=rows("marks") + marks(1, 11, 1, 1012)) == {"I4"}
     assert "I4" in broken(marks=rows("marks") + marks(1, 98, 1, 1012))
 
 
 def test_no_attempt_begins_after_its_lease():
-    """I5: what was taken back must not start."""
+    """I5: a lease that was taken back must not start."""
     late = [line for line in rows("marks") if " 23 " not in line]
     assert "I5" in broken(marks=late + marks(3, 23, 1, 3290, deed=""))
 
 
-def test_a_result_is_of_the_lease_in_force():
+def test_a_result_belongs_to_the_lease_in_force():
     """I5: an older attempt's result must not be the job's."""
     old = rows("jobs")[2]
     assert broken(jobs=replaced("jobs", old, result=b"23")) == {"I5"}
 
 
 def test_a_success_needs_a_handler_that_ended():
-    """I5: no exit code and no frame stands for it."""
+    """I5: no exit code and no frame replaces it."""
     unsaid = [line for line in rows("marks") if "stop 1 " not in line]
     assert "I5" in broken(marks=unsaid)
 
 
 def test_attempts_of_a_job_do_not_overlap():
-    """I6: the former one's process still shows signs of life."""
+    """I6: the earlier one's process still writes marks."""
     alive = f"tick 3 23 1 77 {3350 * MS}"
     assert "I6" in broken(marks=[*rows("marks"), alive])
 
 
-def test_a_living_supervisors_job_is_not_taken():
+def test_a_living_supervisors_job_is_not_taken_over():
     """I6, I7: it was not killed."""
     kept = [life for life in rows("lives") if life.run != "b"]
     assert {"I6", "I7"} <= broken(lives=kept)
 
 
-def test_an_unexplained_crash_is_an_innocent_penalised():
-    """I7: nobody killed that child, and one death pays for one crash only."""
+def test_an_unexplained_crash_is_a_false_charge():
+    """I7: nothing killed that child, and one death explains only one crash."""
     assert broken(blows=rows("blows")[1:]) == {"I7"}
     other = rows("blows")[0]._replace(slot="cpu/2")
     assert broken(blows=[other, *rows("blows")[1:]]) == {"I7"}
 
 
 def test_two_deaths_in_a_slot_explain_two_crashes_that_are_stored_at_once():
-    """I7: an outage of the store may hold back both ends, but not mix the deaths up."""
+    """I7: a store outage may delay both ends, but must not mix up the deaths."""
     more = [
         *(made(seq, job) for seq, job in ((6, 6), (7, 7))),
         *lives(70, 6, 61, "a", 1, outcome="crashed"),
@@ -249,14 +249,14 @@ def test_two_deaths_in_a_slot_explain_two_crashes_that_are_stored_at_once():
 
 
 @pytest.mark.parametrize("outcome", ["failed", "timed_out", "stalled", "interrupted"])
-def test_an_outcome_must_be_deserved(outcome):
-    """I7: it raised nothing, did not hang, and nobody stopped it."""
+def test_an_outcome_must_match_the_handlers_action(outcome):
+    """I7: it raised nothing, did not hang, and was not stopped."""
     old = next(row for row in rows("changes") if row.outcome == "lost")
     assert "I7" in broken(changes=replaced("changes", old, outcome=outcome))
 
 
 def hogs(*ends, stopped=(7000, 7950)):
-    """Return what changes when a hog, job 6, ends in these ways while nobody looks.
+    """Return what changes when a hog, job 6, ends in these ways unnoticed.
 
     Args:
         ends: its attempts' deeds and outcomes; the last one ends the job.
@@ -291,7 +291,7 @@ KILLED, BURST = ("hog", "out_of_memory"), ("burst", "failed")
 
 
 def test_a_hog_may_burst_while_its_supervisor_is_stopped():
-    """I7, I8: a failure and no crash, of which three leave no attempts to crash in."""
+    """I7, I8: a failure and no crash; three of them leave no attempts to crash in."""
     assert findings(good(**hogs(BURST, KILLED, KILLED, KILLED))) == []
     often = hogs(BURST, BURST, BURST, KILLED, BURST, stopped=(7000, 8500))
     assert findings(good(**often)) == []
@@ -299,21 +299,21 @@ def test_a_hog_may_burst_while_its_supervisor_is_stopped():
 
 @pytest.mark.parametrize("stopped", [(6000, 6990), (7080, 8000)])
 def test_a_running_supervisor_lets_no_memory_hog_fail_on_its_own(stopped):
-    """I7: before or after it had been stopped, its limit was not enforced."""
+    """I7: before or after the stop, its limit was not enforced."""
     changed = hogs(BURST, KILLED, KILLED, KILLED, stopped=stopped)
     (one,) = findings(good(**changed))
     assert (one.rule, one.job, one.token) == ("I7", 6, 61)
 
 
 def test_a_stop_of_another_supervisor_excuses_no_burst():
-    """I7: it was nobody's who looked after that hog."""
+    """I7: that supervisor did not watch the hog."""
     changed = hogs(BURST, KILLED, KILLED, KILLED)
     changed["blows"][-1] = changed["blows"][-1]._replace(run="b")
     assert broken(**changed) == {"I7"}
 
 
-def test_what_did_not_burst_has_not_failed_while_its_supervisor_was_stopped():
-    """I7: the handler's own word is wanted, not only the occasion."""
+def test_a_hog_without_a_burst_has_not_failed_while_its_supervisor_was_stopped():
+    """I7: the handler's own mark is needed, not only the opportunity."""
     assert broken(**hogs(("hog", "failed"), KILLED, KILLED, KILLED)) == {"I7"}
     assert broken(**hogs(("burst", "crashed"), KILLED, KILLED)) >= {"I7"}
 
@@ -324,8 +324,8 @@ def test_a_hog_that_has_not_burst_often_enough_is_not_dead():
     assert broken(**changed) == {"I7", "I8"}
 
 
-def test_one_attempt_that_two_rules_find_wronged_is_one_violation():
-    """Else the figures say that more were penalised than there were attempts."""
+def test_one_attempt_found_by_two_rules_is_one_violation():
+    """Otherwise the figures would count more violations than attempts."""
     changed = hogs(("hog", "failed"), KILLED, KILLED, KILLED)
     (one,) = findings(good(**changed))
     assert "it raised nothing" in one.text
@@ -349,20 +349,20 @@ def test_poison_ends_in_quarantine():
     )
 
 
-def test_everything_ends():
+def test_every_job_must_end():
     """I9: after the quiet nothing is leased or waits."""
     old = rows("jobs")[4]
     assert "I9" in broken(jobs=replaced("jobs", old, state="runnable"))
 
 
-def test_nothing_outlives_its_end():
-    """I12: signs of life long after the end, and whatever else is left."""
+def test_nothing_may_outlive_its_end():
+    """I12: marks long after the end, and everything else that is left."""
     assert "I12" in broken(marks=[*rows("marks"), f"tick 1 11 1 78 {9000 * MS}"])
     assert broken(litter=["process 7 is left"]) == {"I12"}
 
 
 def test_nothing_is_leased_after_a_cancellation():
-    """I15: by the word that its producer was given, and by the account."""
+    """I15: by the answer to its producer, and by the audit."""
     again = lives(60, 5, 99, "a", 1, outcome="canceled", state="canceled")
     assert "I15" in broken(changes=rows("changes") + again)
 
@@ -379,7 +379,7 @@ def test_a_supervisor_ends_only_when_told():
 
 
 def test_every_field_is_checked():
-    """A witness whose word is ignored would make the check weaker unseen."""
+    """Ignoring a witness's word would silently weaken the check."""
     fields = {field.name for field in dataclasses.fields(Accounts) if field.init}
     assert fields >= {"changes", "marks", "blows", "calls", "lives", "jobs"}
 
@@ -388,7 +388,7 @@ def test_every_field_is_checked():
 def test_a_child_may_be_killed_for_a_cancel_before_its_handlers_first_line(
     asked, rules
 ):
-    """I7: it had begun all the same; without the wish for it nobody may say so."""
+    """I7: it had begun all the same; without a cancel this is a violation."""
     grant, end = lives(50, 5, 55, "a", 1, outcome="canceled", state="canceled")
     changed = {
         "changes": [*rows("changes")[:-1], grant, end._replace(old_cancel=asked)],

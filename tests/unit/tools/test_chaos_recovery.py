@@ -1,4 +1,4 @@
-"""What a chaos run says of recovery is told apart by what else was struck then."""
+"""A chaos run's recovery times are separated by what else was struck meanwhile."""
 
 from types import SimpleNamespace
 
@@ -74,7 +74,7 @@ NEXT = ("a", 10_030)
 
 
 def test_a_death_alone_counts_until_the_slots_next_job():
-    """In the storm, or in calm weather; the job that had begun before is not it."""
+    """In the storm or in calm weather; the job that had begun before does not count."""
     begins = (("a", 9_990), NEXT, ("a", 10_500))
     assert told(DEATH, begins=begins)[CHILDREN] == {ALONE: {"n": 1, "max": 30.0}}
     calm = told(DEATH, begins=begins, calm_s=(9, 11))[CHILDREN]
@@ -82,7 +82,7 @@ def test_a_death_alone_counts_until_the_slots_next_job():
 
 
 @pytest.mark.parametrize("sort", FAULTS)
-def test_a_span_that_another_blow_meets_is_that_ones(sort):
+def test_a_span_during_another_blow_is_counted_under_that_blow(sort):
     """It lasts into the span, falls into it, or its consequences do."""
     fault = FAULTS[sort]
     after_ms = round(1000 * fault.after_s)
@@ -99,14 +99,14 @@ def test_a_span_that_another_blow_meets_is_that_ones(sort):
 
 @pytest.mark.parametrize("sort", FAULTS)
 def test_a_blow_at_another_run_explains_nothing(sort):
-    """Unless it is the store or the machine that was struck."""
+    """Unless the store or the machine was struck."""
     other = blow(sort, 10_010, run="b")
     counted = told(DEATH, other, begins=[NEXT])[CHILDREN]
     under = FAULTS[sort].under if FAULTS[sort].is_everybodys else ALONE
     assert counted.keys() == {under}
 
 
-def test_a_replacement_that_is_struck_too_is_told_apart():
+def test_a_span_with_a_struck_replacement_is_counted_separately():
     """The first span holds two recoveries; the second one is measured by itself."""
     again = blow("child killed", 10_020, slot="cpu/0")
     other = blow("child killed", 10_020, slot="cpu/1")
@@ -119,7 +119,7 @@ def test_a_replacement_that_is_struck_too_is_told_apart():
 
 
 def test_a_slot_that_nothing_waits_for_is_not_slow():
-    """One job after the other is there until the grant, or the span is told apart."""
+    """A job must be waiting until the grant, or the span is counted separately."""
     own = [change(9_000, 0, None, "runnable"), change(10_029, 0, "runnable", "leased")]
     other = [
         change(9_000, 1, None, "runnable"),
@@ -138,7 +138,7 @@ def test_a_slot_that_nothing_waits_for_is_not_slow():
         assert counted.keys() == {under}
 
 
-def test_the_probation_of_jobs_that_were_lost_explains_a_delay():
+def test_the_probation_of_lost_jobs_explains_a_delay():
     """From their supervisor's death until they have ended: all others wait then."""
     for until_ms, under in ((10_015, PROBATION), (9_999, ALONE)):
         lost = [
@@ -167,5 +167,5 @@ def test_a_restart_counts_until_its_first_lease():
 
 
 def test_every_sort_of_blow_is_known():
-    """A new one must not be taken for calm weather."""
+    """A new one must not count as calm weather."""
     assert RATES.keys() <= FAULTS.keys() | SLOTS_OWN

@@ -39,8 +39,8 @@ def test_it_carries_what_it_is_given(proxy):
     wait_until(lambda: proxy.open_connections == 0, 5, "the link ended")
 
 
-def test_a_cut_ends_all_connections_and_no_new_one(proxy):
-    """Those that come later are carried."""
+def test_a_cut_ends_all_open_connections_and_no_later_one(proxy):
+    """Later connections are carried."""
     connection = connect(proxy)
     assert proxy.cut() == 1
     with connection, pytest.raises(psycopg.OperationalError):
@@ -51,7 +51,7 @@ def test_a_cut_ends_all_connections_and_no_new_one(proxy):
 
 @pytest.mark.parametrize("delivered", [False, True])
 def test_a_cut_commit_has_happened_or_not_as_ordered(proxy, table, delivered):
-    """The client hears the same in both cases: nothing."""
+    """The client sees the same in both cases: nothing."""
     with contextlib.closing(connect(proxy)) as connection:
         connection.execute("INSERT INTO proxied VALUES (1)")
         proxy.cut_at(b"COMMIT", delivered=delivered)
@@ -64,15 +64,15 @@ def test_a_cut_commit_has_happened_or_not_as_ordered(proxy, table, delivered):
 @pytest.mark.parametrize("direction", [UP, DOWN])
 @pytest.mark.parametrize("count", [1, 7, 30])
 def test_a_cut_at_a_byte_hits_one_connection(proxy, direction, count):
-    """Even before it has said who it is."""
+    """Even before the client has identified itself."""
     proxy.cut_after(count, direction)
     with pytest.raises(psycopg.OperationalError), connect(proxy) as connection:
         connection.execute("SELECT 'a longer answer than so many bytes'")
     assert (proxy.cuts, proxy.is_armed) == (1, False)
 
 
-def test_a_black_hole_answers_nobody_until_it_heals(proxy):
-    """New connections time out; an old one goes on as if nothing had been."""
+def test_a_black_hole_answers_nothing_until_it_heals(proxy):
+    """New connections time out; an old one goes on as if nothing had happened."""
     with connect(proxy) as connection:
         proxy.black_hole()
         with pytest.raises(psycopg.errors.ConnectionTimeout):
@@ -86,7 +86,7 @@ def test_a_black_hole_answers_nobody_until_it_heals(proxy):
 
 
 def test_refused_connections_fail_at_once(proxy):
-    """As on a host where no server runs, and the port is the same afterwards."""
+    """As on a host without a server; the port stays the same afterwards."""
     port = proxy.port
     proxy.refuse()
     with pytest.raises(psycopg.OperationalError, match="refused"):

@@ -1,4 +1,4 @@
-"""What may be deleted, and when: each wrong deletion is seen by the history check."""
+"""Deletions: the history check finds each wrong one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def broken(*records: Record, keeping: Keeping | None = KEEPING) -> list[str]:
     return [rule for rule, _, _ in wrong_deletions(history)]
 
 
-def test_what_is_over_is_deleted_in_its_time() -> None:
+def test_a_finished_job_is_deleted_in_its_time() -> None:
     """I1: not before; I14: and not much later."""
     assert broken(called(), ended(), deleted(11_000)) == []
     assert broken(called(), ended(), deleted(10_999)) == ["I1"]
@@ -57,7 +57,7 @@ def test_what_is_over_is_deleted_in_its_time() -> None:
     assert broken(called(), ended(), keeping=None) == []
 
 
-def test_what_is_not_over_is_not_deleted() -> None:
+def test_an_unfinished_job_is_not_deleted() -> None:
     """I1: nor does anything happen to it afterwards."""
     grant = Granted(at_s=3.0, run="a", job=1, token=1, attempt=1)
     assert broken(called(), deleted(11_000)) == ["I1"]
@@ -65,7 +65,7 @@ def test_what_is_not_over_is_not_deleted() -> None:
     assert broken(called(), ended(), deleted(11_000), grant) == ["I1"]
 
 
-def test_a_key_stands_for_its_job_until_that_is_deleted() -> None:
+def test_a_key_stands_for_its_job_until_the_deletion() -> None:
     """I2: the same call makes another one only then."""
     gone = (called(), ended(), deleted(11_000))
     assert broken(*gone, called(2)) == []

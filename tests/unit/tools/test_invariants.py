@@ -1,4 +1,4 @@
-"""The checker of histories: each promise, broken by hand, is named."""
+"""The checker of histories: each promise that is broken on purpose is named."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def broken(
 
 
 def told(*records: Record, jobs: tuple[FinalJob, ...] = ()) -> str:
-    """Return what is wrong with a history, in words."""
+    """Return the complaints about a history as text."""
     return "; ".join(found.text for found in _found(records, jobs, {}))
 
 
@@ -90,7 +90,7 @@ def _found(
     return violations(history)
 
 
-def test_a_good_life_breaks_nothing() -> None:
+def test_a_correct_life_breaks_nothing() -> None:
     """Enqueued, leased, begun, done, settled."""
     assert broken(*GOOD) == set()
 
@@ -145,14 +145,17 @@ def test_an_attempt_past_its_limit_may_be_charged_for_it_whatever_ended_it(
         assert ("ended by fence" not in text) == is_just
 
 
-def test_every_loss_is_paid_for() -> None:
-    """I8: by somebody."""
+def test_every_loss_must_be_charged() -> None:
+    """I8: by some job."""
     assert "I8" in broken(*GOOD[:3], settled(costs="nothing", **LOST))
     assert "I8" not in broken(*GOOD[:3], settled(**LOST))
 
 
 def test_a_recovery_is_charged_only_to_a_job_that_ran_alone() -> None:
-    """I7: with the supervisor that died, and with all that died there that moment."""
+    """I7.
+
+    Beside neither its own supervisor's jobs nor those of one that died with it.
+    """
     begins = RunBegan(at_s=0.0, run="a", host="h")
     other = RunBegan(at_s=0.0, run="c", host="h")
     pays = settled(costs="a recovery", holder="a", **LOST)
@@ -167,8 +170,11 @@ def test_a_recovery_is_charged_only_to_a_job_that_ran_alone() -> None:
     assert paid in told(begins, other, started(), elsewhere, DIES, too, pays)
 
 
-def test_nobody_pays_for_anothers_strike() -> None:
-    """I7: neither a recovery, nor with quarantine; its own interruptions may end it."""
+def test_no_job_is_charged_for_anothers_kill() -> None:
+    """I7: neither with a recovery nor a quarantine.
+
+    Its own interruptions may end it.
+    """
     begins = RunBegan(at_s=0.0, run="a", host="h")
     before = (begins, started(), started(2, job=2), STRIKES, DIES)
     pays = settled(2, job=2, costs="a recovery", holder="a", **LOST)
@@ -195,8 +201,8 @@ def test_a_kind_that_keeps_killing_is_soon_set_aside() -> None:
     assert "I8" not in broken(*many[1:], calm=True)
 
 
-def test_what_lives_keeps_its_lease() -> None:
-    """I6, where records stand in order: what is settled has ended, and never begins."""
+def test_a_living_attempt_keeps_its_lease() -> None:
+    """I6, with records in order: a settled attempt has ended, and never begins."""
     early = (*GOOD[:3], settled(), ended())
     late = (*GOOD[:2], settled(outcome=None, state="runnable"), started())
     left = (*GOOD[:3], ended(guilt=("left",)), settled(), Gone(at_s=5, job=1, token=1))
@@ -207,8 +213,8 @@ def test_what_lives_keeps_its_lease() -> None:
     assert "I6" not in broken(*left[:4], left[5], left[4], ordered=True)
 
 
-def test_a_completion_is_the_one_end() -> None:
-    """I5: it counts under its own token only, whatever becomes of its attempt."""
+def test_a_completion_is_the_only_end() -> None:
+    """I5: it counts only under its own token, however its attempt ends."""
     wrote = settled(by_itself=True)
     told = settled(outcome="crashed", receipt="completed", changed=False)
     dies = ended(cause="itself")
@@ -220,8 +226,11 @@ def test_a_completion_is_the_one_end() -> None:
     assert "I5" in broken(*GOOD[:2], settled(outcome=None, state="runnable"), wrote)
 
 
-def test_losses_may_cost_interruptions() -> None:
-    """I7: after one, an interruption may be the last; without it, it is too early."""
+def test_losses_may_use_up_interruptions() -> None:
+    """I7: after a loss, an interruption may be the last.
+
+    Without one it is too early.
+    """
     budgets = {"k": msgspec.structs.replace(BUDGETS, max_interruptions=2)}
     lost = (granted(), started(), ended(cause="orphaned"))
     back = settled(outcome="lost", state="pending")
@@ -242,26 +251,26 @@ def test_nothing_begins_after_a_confirmed_cancel() -> None:
     assert "I15" not in broken(called(), cancel, revive, granted())
 
 
-def test_litter_and_exceptions_are_named() -> None:
-    """I12 and I19 are what is left, and what nobody has caught."""
+def test_leftovers_and_exceptions_are_named() -> None:
+    """I12 and I19: leftovers and uncaught exceptions."""
     assert broken(*GOOD, litter=["a process"]) == {"I12"}
     assert broken(*GOOD, broken=["a traceback"]) == {"I19"}
 
 
-def test_what_is_refused_is_counted() -> None:
-    """I5: the store's own count is that of the history."""
+def test_refused_settlements_are_counted() -> None:
+    """I5: the store's own count equals that of the history."""
     assert broken(*GOOD, stale=1) == {"I5"}
 
 
 def test_several_hosts_may_overlap_only_when_excused() -> None:
-    """I6: on another host, and only where a clock or the kernel is to blame."""
+    """I6: on another host, and only if a clock or the kernel is to blame."""
     other = (*GOOD[:3], started(2, host="elsewhere"))
     assert "I6" in broken(*other, shared=True)
     assert "I6" not in broken(*other, shared=True, excused=True)
     assert "I6" in broken(*GOOD[:3], started(2), shared=True, excused=True)
 
 
-def test_what_another_host_has_taken_may_come_back_to_the_first() -> None:
+def test_a_job_taken_over_may_return_to_its_first_host() -> None:
     """I6: while the kernel cannot end a process there; not if its own host took it."""
     hosts = {"a": "h", "b": "h", "c": "elsewhere"}
     runs = [RunBegan(at_s=0.0, run=run, host=host) for run, host in hosts.items()]
@@ -289,7 +298,7 @@ def test_what_another_host_has_taken_may_come_back_to_the_first() -> None:
 
 
 def test_a_lease_is_taken_over_from_the_dead_and_the_expired() -> None:
-    """I6: a living run keeps what it holds until its time is over."""
+    """I6: a living run keeps what it holds until its lease expires."""
     taken = settled(
         by="b", outcome="lost", state="pending", presumed=True, holder_until_ms=9
     )
@@ -311,6 +320,6 @@ def test_a_lease_is_taken_over_from_the_dead_and_the_expired() -> None:
 
 
 def test_every_invariant_has_a_layer_or_says_why_not() -> None:
-    """The nineteen of them, and only cron has nothing to check yet."""
+    """There are nineteen, and only cron has nothing to check yet."""
     assert [f"I{n}" for n in range(1, 20)] == list(CHECKED_BY)
     assert [name for name, layers in CHECKED_BY.items() if not layers] == ["I16"]

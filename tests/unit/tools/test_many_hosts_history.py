@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).parents[3] / "scripts/lib/many_hosts/history.py"
 
 
 def load():
-    """Import the check, which is a script's part and in no package."""
+    """Import the check, which belongs to a script and is in no package."""
     spec = importlib.util.spec_from_file_location("many_hosts_history", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -22,16 +22,16 @@ h = load()
 
 
 def looks(first_ms, last_ms, until_ms=None):
-    """What was seen twice a second: until when a lease of 6 s was published."""
+    """Observations twice a second: until when a lease of 6 s was published."""
     return [(at, until_ms or at + 6000) for at in range(first_ms, last_ms, 500)]
 
 
 def good():
-    """Return a history in which all is well, and much has happened.
+    """Return a good history, in which much has happened.
 
     Job 1 has just run. Run a was killed in calm weather while it ran job 2. The
-    supervisor of host h2 was stopped while it ran job 3, which another host began
-    once the lease had run out: they overlap. Job 4 was interrupted.
+    supervisor of host h2 was stopped while it ran job 3, which another host began once
+    the lease had expired: they overlap. Job 4 was interrupted.
     """
     return h.History(
         acknowledged={f"k{n}": n for n in (1, 2, 3, 4)},
@@ -90,7 +90,7 @@ def problems(history):
     return h.problems(history, left=[])
 
 
-def test_a_history_in_which_all_is_well_has_no_problem():
+def test_a_good_history_has_no_problem():
     """Kills, a stopped supervisor and overlaps after expiry are no problem."""
     assert problems(good()) == []
     pairs = h.overlaps(good().lives)
@@ -106,7 +106,7 @@ def test_an_acknowledged_job_must_be_there():
 
 
 def test_an_acknowledged_job_must_have_the_id_that_was_told():
-    """Another job under the same key is not the one that was promised."""
+    """Another job under the same key is not the promised one."""
     history = good()
     told = history.acknowledged | {"k4": 5}
     assert problems(history._replace(acknowledged=told)) == [
@@ -116,7 +116,7 @@ def test_an_acknowledged_job_must_have_the_id_that_was_told():
 
 
 def test_an_enqueue_makes_one_job():
-    """A second job under a key is an invention, however well it has run."""
+    """A second job under a key is invented, however well it has run."""
     job = h.Job(9, "k1", "succeeded", 1, 910)
     life = h.Life(9, 91, "h1", 800, 900, is_whole=True)
     assert problems(added(jobs=job, lives=life)) == [
@@ -126,13 +126,13 @@ def test_an_enqueue_makes_one_job():
 
 @pytest.mark.parametrize("state", ["leased", "dead", "quarantined", "canceled"])
 def test_every_job_must_have_succeeded(state):
-    """No handler fails here, so nothing else is an end."""
+    """No handler fails here, so no other end is right."""
     assert problems(changed("jobs", 0, state=state)) == [f"job 1 is {state}"]
 
 
 @pytest.mark.parametrize("outcome", ["crashed", "failed", "timed_out", "canceled"])
 def test_no_attempt_is_blamed_for_what_its_host_suffered(outcome):
-    """Lost and interrupted are the only outcomes that harm from outside may have."""
+    """Lost and interrupted are the only outcomes that outside harm may cause."""
     assert problems(changed("attempts", 2, outcome=outcome)) == [
         f"attempt 1 of job 4 is {outcome}"
     ]
@@ -164,7 +164,7 @@ def test_attempts_add_up(attempt):
 
 
 def test_a_token_is_granted_for_one_job():
-    """Whoever holds it could settle the other."""
+    """A holder of the token could settle the other job."""
     life = h.Life(1, 14, "h1", 50, 60, is_whole=False)
     assert problems(added(lives=life)) == ["token 14 ran 2 jobs"]
 
@@ -177,7 +177,7 @@ def test_a_token_begins_once():
 
 
 def test_later_attempts_have_greater_tokens():
-    """Else an old holder could pass for a new one."""
+    """Otherwise an old holder could pass for a new one."""
     history = changed("jobs", 3, attempt=3)
     later = h.Attempt(4, 2, 13, "interrupted", "b", 420)
     assert problems(history._replace(attempts=[*history.attempts, later])) == [
@@ -185,8 +185,8 @@ def test_later_attempts_have_greater_tokens():
     ]
 
 
-def test_a_success_needs_a_handler_that_came_to_its_end():
-    """Nobody else can have done the work."""
+def test_a_success_needs_a_handler_that_finished():
+    """No other process can have done the work."""
     assert problems(changed("lives", 0, is_whole=False)) == [
         "job 1 succeeded, but no handler of it came to its end"
     ]
@@ -203,7 +203,7 @@ def test_a_process_that_outlives_its_settled_lease_is_an_overlap():
 
 
 def test_no_overlap_before_the_first_lease_has_expired():
-    """Then it was taken too early as well."""
+    """Then it was taken over too early as well."""
     assert problems(changed("attempts", 1, at_ms=15_900)) == [
         (
             "job 3 ran on h2 until 17000 and on h1 from 16200, before the first lease "
@@ -217,7 +217,7 @@ def test_no_overlap_before_the_first_lease_has_expired():
 
 
 def test_an_attempt_with_the_older_lease_may_begin_later_only_if_it_was_stopped():
-    """The two are told apart by their tokens, not by who came first."""
+    """The two are told apart by their tokens, not by which came first."""
     history = changed("lives", 3, began_ms=16_500)
     assert problems(history) == []
     assert problems(history._replace(pauses=[])) == [
@@ -227,7 +227,7 @@ def test_an_attempt_with_the_older_lease_may_begin_later_only_if_it_was_stopped(
 
 
 @pytest.mark.parametrize("kills", [[], [h.Kill("a", 6501)]])
-def test_a_run_that_was_not_killed_before_keeps_its_jobs_while_its_lease_holds(kills):
+def test_a_run_that_was_not_killed_keeps_its_jobs_while_its_lease_is_valid(kills):
     """Taking a dead run's jobs at once is right, a living one's is not."""
     history = changed("attempts", 0, at_ms=6500)
     assert problems(history) == []
@@ -240,20 +240,20 @@ def test_a_run_that_was_not_killed_before_keeps_its_jobs_while_its_lease_holds(k
 
 
 def test_a_run_lease_that_was_never_seen_does_not_count_as_expired():
-    """The check wants evidence, not the lack of it."""
+    """The check needs evidence, not the lack of it."""
     history = good()
     leases = {run: seen for run, seen in history.leases.items() if run != "c"}
     assert len(problems(history._replace(leases=leases))) == 2
 
 
-def test_a_lease_may_be_taken_in_the_millisecond_in_which_its_run_was_killed():
-    """The order of the two is then unknown, and the run is dead."""
+def test_a_lease_may_be_taken_in_the_millisecond_of_its_runs_kill():
+    """The order of the two is unknown then, and the run is dead."""
     history = changed("attempts", 0, at_ms=1200)
     assert problems(history) == []
 
 
 def test_nothing_begins_after_its_job_has_ended():
-    """An attempt that was given up may not come to life again."""
+    """An attempt that was given up must not begin again."""
     assert problems(changed("lives", 5, began_ms=610, last_ms=800)) == []
     assert problems(changed("lives", 5, began_ms=700, last_ms=800)) == [
         "job 4 began on h1 at 700, after it had ended at 610"
@@ -261,29 +261,29 @@ def test_nothing_begins_after_its_job_has_ended():
 
 
 def test_a_handler_does_not_outlive_its_lease():
-    """Its supervisor must have fenced itself, had it not been stopped."""
+    """Its supervisor must have fenced itself, unless it was stopped."""
     assert problems(good()._replace(pauses=[])) == [
         "job 3 lived on h2 until 17000, but its lease ended at 16000"
     ]
 
 
-def test_another_hosts_pause_excuses_nobody():
-    """Only who is stopped cannot fence himself."""
+def test_another_hosts_pause_excuses_no_overlap():
+    """Only a stopped supervisor cannot fence itself."""
     assert problems(changed("pauses", 0, host="h1")) == [
         "job 3 lived on h2 until 17000, but its lease ended at 16000"
     ]
 
 
-def test_a_stopped_supervisor_ends_what_has_lapsed_once_it_goes_on():
-    """Its handlers may live no longer than that and a little."""
+def test_a_stopped_supervisor_ends_expired_attempts_once_it_goes_on():
+    """Its handlers may live only slightly longer."""
     assert problems(changed("lives", 3, last_ms=18_700)) == []
     assert problems(changed("lives", 3, last_ms=18_900)) == [
         "job 3 lived on h2 until 18900, but its lease ended at 16000"
     ]
 
 
-def test_what_begins_under_a_new_lease_may_live():
-    """A run that has come back after its lease had ended works like any other."""
+def test_attempts_under_a_new_lease_may_live():
+    """A run that has come back after its lease had expired works like any other."""
     job = h.Job(5, "k5", "succeeded", 1, 20_010)
     life = h.Life(5, 55, "h2", 18_600, 20_000, is_whole=True)
     history = added(jobs=job, lives=life)
@@ -293,7 +293,7 @@ def test_what_begins_under_a_new_lease_may_live():
 
 
 def test_a_killed_hosts_jobs_are_taken_within_the_bound():
-    """In calm weather; the bound itself is within it."""
+    """In calm weather; the bound itself is allowed."""
     assert problems(changed("attempts", 0, at_ms=8200)) == []
     assert problems(changed("attempts", 0, at_ms=8201)) == [
         (
@@ -303,15 +303,15 @@ def test_a_killed_hosts_jobs_are_taken_within_the_bound():
     ]
 
 
-def test_a_killed_host_whose_jobs_nobody_takes_is_a_problem():
-    """A bound on nothing would hold."""
+def test_a_killed_host_whose_jobs_are_never_taken_is_a_problem():
+    """A bound on nothing would always be met."""
     assert problems(added(kills=h.Kill("z", 9, is_calm=True))) == [
         "run z was killed at 9, and no job of it taken"
     ]
 
 
 def test_in_a_storm_a_takeover_may_take_longer():
-    """Nobody may have been there to take over, or the server was away."""
+    """There may have been no other host, or the server was away."""
     history = changed("attempts", 0, at_ms=9100)
     storm = history._replace(kills=[h.Kill("a", 1200)])
     assert problems(storm) == []
@@ -320,18 +320,18 @@ def test_in_a_storm_a_takeover_may_take_longer():
 
 
 def test_a_takeover_lasts_until_the_last_job_is_free():
-    """The slowest counts."""
+    """The slowest takeover counts."""
     history = added(attempts=h.Attempt(4, 2, 16, "lost", "a", 7800))
     assert list(h.takeovers_ms(history, is_calm=True).values()) == [6600]
 
 
 def test_processes_that_are_left_are_a_problem():
-    """By their numbers, for whoever wants to look."""
+    """Their pids are listed."""
     assert h.problems(good(), left=[70, 71]) == ["processes are left: 70, 71"]
 
 
 def test_late_ends_are_those_after_the_job_was_taken():
-    """These are the ones whose acknowledgements must be refused."""
+    """The store must refuse their acknowledgements."""
     assert [life.token for life in h.late_ends(good())] == [33]
 
 
@@ -348,8 +348,8 @@ def test_a_late_acknowledgement_is_refused_and_counted():
     assert problems(history._replace(kills=killed)) == []
 
 
-def test_marks_make_lives():
-    """Marks of several attempts stand in one file, in the order of their writing."""
+def test_marks_of_one_file_give_each_attempts_life():
+    """Marks of several attempts are in one file, in the order of their writing."""
     lines = [
         "start 1 11 h1 100",
         "start 2 12 h0 150",
@@ -363,7 +363,7 @@ def test_marks_make_lives():
     ]
 
 
-def test_what_was_taken_before_a_kill_is_no_takeover_of_it():
-    """A host that was away, and lost its jobs, and came back, was killed later."""
+def test_jobs_taken_before_a_kill_are_no_takeover_of_it():
+    """A host that was away, lost its jobs, and came back, was killed later."""
     history = good()._replace(kills=[h.Kill("a", 7051), h.Kill("c", 16_099)])
     assert list(h.takeovers_ms(history, is_calm=False).values()) == [None, 1]

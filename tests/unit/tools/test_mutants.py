@@ -1,4 +1,4 @@
-"""scripts/mutants: which faults it makes, and what it says of them."""
+"""scripts/mutants: which faults it makes, and what it reports."""
 
 import ast
 import sys
@@ -14,7 +14,7 @@ LIB = TOP / "scripts" / "lib"
 
 @pytest.fixture(scope="module")
 def mutants():
-    """Import the pure parts, which are a script's and in no package of ours."""
+    """Import the pure parts, which belong to a script and are in no package of ours."""
     sys.path.insert(0, str(LIB))
     try:
         import mutants.change
@@ -53,8 +53,8 @@ def made(changes):
         ("T = {A, B}", "{A, B}", "{B}"),
     ],
 )
-def test_a_python_fault(mutants, code, old, new):
-    """Each sort of fault is made where its code stands."""
+def test_each_sort_of_python_fault_is_made(mutants, code, old, new):
+    """Each sort of fault is made in matching code."""
     changes = list(mutants.python_changes.changes_of("f.py", code.encode()))
     assert (old, new) in made(changes)
     for change in changes:
@@ -73,7 +73,7 @@ def test_a_python_fault(mutants, code, old, new):
         "zip(a, b, strict=True)",
     ],
 )
-def test_what_is_no_behaviour_has_no_fault(mutants, code):
+def test_code_without_behaviour_gets_no_fault(mutants, code):
     """Texts for people, types and imports are left alone."""
     found = made(mutants.python_changes.changes_of("f.py", code.encode()))
     assert found <= {(code, "pass")}
@@ -95,7 +95,7 @@ def test_what_is_no_behaviour_has_no_fault(mutants, code):
         ("SELECT min(a)", "min", "max"),
     ],
 )
-def test_an_sql_fault(mutants, line, old, new):
+def test_each_sort_of_sql_fault_is_made(mutants, line, old, new):
     """Each sort of fault is made, and belongs to its named statement."""
     text = f"-- name: one\n-- a = b\n{line}\n".encode()
     changes = list(mutants.sql_changes.changes_of("f.sql", text))
@@ -103,8 +103,8 @@ def test_an_sql_fault(mutants, line, old, new):
     assert {(change.query, change.line) for change in changes} == {("one", 3)}
 
 
-def test_an_assignment_is_taken_away_not_compared(mutants):
-    """`=` after SET is no comparison; the assignment can be forgotten."""
+def test_an_sql_assignment_is_dropped_not_compared(mutants):
+    """`=` after SET is no comparison; the fault drops the assignment."""
     text = b"-- name: one\nUPDATE t\nSET\n  a = b,\n  c = d\nWHERE e = 1\n"
     found = made(mutants.sql_changes.changes_of("f.sql", text))
     assert ("a = b,", "") in found
@@ -112,7 +112,7 @@ def test_an_assignment_is_taken_away_not_compared(mutants):
 
 
 def test_two_equal_lines_are_two_mutants(mutants):
-    """Each has a name of its own, that holds when other lines move."""
+    """Each has its own name, which stays the same when other lines move."""
     text = b"x = a < b\nx = a < b\n"
     kinds = mutants.python_changes.changes_of("f.py", text)
     moved = mutants.python_changes.changes_of("f.py", b"\n\n" + text)
@@ -121,8 +121,8 @@ def test_two_equal_lines_are_two_mutants(mutants):
     assert [change.key for change in mutants.change.numbered(moved)] == keys
 
 
-def test_another_clone_goes_on_where_one_has_stopped(mutants, tmp_path):
-    """A verdict is for what files say and are called, wherever they lie."""
+def test_another_clone_continues_where_one_has_stopped(mutants, tmp_path):
+    """A verdict depends on the files' contents and names, not on their location."""
     hashes = []
     for clone, file, text in (
         ("one", "a.py", "x"),
@@ -138,7 +138,7 @@ def test_another_clone_goes_on_where_one_has_stopped(mutants, tmp_path):
     assert len(set(hashes)) == 3
 
 
-def test_the_score_leaves_equivalents_out_and_says_how_sure_it_is(mutants):
+def test_the_score_excludes_equivalents_and_gives_its_uncertainty(mutants):
     """A time-out counts as killed; an equivalent mutant counts neither way."""
     (change,) = mutants.python_changes.changes_of("f.py", b"x = a < b")
     ends = ["killed"] * 80 + ["timed out"] * 5 + ["survived"] * 15 + ["equivalent"] * 9
@@ -155,7 +155,7 @@ def test_the_score_leaves_equivalents_out_and_says_how_sure_it_is(mutants):
 
 
 def test_every_listed_equivalent_is_a_mutant(mutants):
-    """The list of equivalent mutants does not outlive the code that it is about."""
+    """The list of equivalent mutants does not outlive the code that it describes."""
     listed = tomllib.loads((LIB / "mutants" / "equivalents.toml").read_text())
     makers = {".py": mutants.python_changes, ".sql": mutants.sql_changes}
     for entry in listed.get("equivalent", ()):

@@ -89,7 +89,7 @@ def test_the_ends_of_one_read_are_one_step() -> None:
 
 
 def test_of_many_attempts_that_end_at_once_only_the_last_is_sampled() -> None:
-    """A batch of ends costs one look at the attempt that runs now, at its limits."""
+    """A batch of ends costs one sample, with the limits of the running attempt."""
     world = World(pool("cpu", 1)).up().fast()
     for _ in range(5):
         world.job()

@@ -1,4 +1,4 @@
-"""Whose jobs are taken, and when: runs of other hosts, and what must stay leased."""
+"""Which runs' jobs are taken over, and when; and what must stay leased."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Rig:
         self.thread = thread
 
     def take(self) -> Sequence[ev.Event]:
-        """Find their run among the expired ones."""
+        """Find the other run among the expired ones."""
         return self.reclaimer._take_expired(self.store, run_of())
 
 
@@ -123,7 +123,7 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def test_an_expired_run_loses_its_jobs_but_stays_open(rig: Rig) -> None:
-    """It is presumed dead, not proven: it may come back, with a late word."""
+    """It is presumed dead, not proven: it may come back with a late report."""
     *lost, event = rig.take()
     assert [s.outcome for s in rig.store.settled] == [Outcome.LOST] * 2
     # A person looks for the jobs, not for their number.
@@ -138,17 +138,17 @@ def test_an_expired_run_loses_its_jobs_but_stays_open(rig: Rig) -> None:
 def test_a_run_of_an_earlier_boot_died_with_its_host(
     rig: Rig, boot_id: str, with_host: bool
 ) -> None:
-    """So the store is told, for which all that died with it is one death."""
+    """The store is told so, for which everything that died with it is one death."""
     proof = DeadRun(running_tokens=frozenset())
     rig.reclaimer._reclaim(rig.store, run_of(boot_id=boot_id), proof)  # type: ignore[arg-type]
     assert rig.store.with_host == [with_host]
 
 
 @pytest.mark.parametrize(("beside", "pays"), [(0, True), (1, False)])
-def test_a_suspect_pays_only_if_it_was_alone_on_its_host(
+def test_a_suspect_is_charged_only_if_it_was_alone_on_its_host(
     rig: Rig, beside: int, pays: bool
 ) -> None:
-    """What ran with another supervisor that died with it may have been the cause."""
+    """A job of another supervisor that died with it may have been the cause."""
     rig.store.leases = [msgspec.structs.replace(rig.store.leases[0], suspect=True)]
     rig.store.deaths = rig.store.deaths._replace(beside=beside)
     rig.take()
@@ -156,8 +156,8 @@ def test_a_suspect_pays_only_if_it_was_alone_on_its_host(
     assert (settled.charge.recovery, settled.charge.interruption) == (pays, not pays)
 
 
-def test_a_suspect_beside_others_pays_no_recovery(rig: Rig) -> None:
-    """Nor do they; all of them were interrupted."""
+def test_a_suspect_beside_others_is_not_charged_a_recovery(rig: Rig) -> None:
+    """Nor are the others; all of them were interrupted."""
     rig.store.leases[0] = msgspec.structs.replace(rig.store.leases[0], suspect=True)
     rig.take()
     charges = [settled.charge for settled in rig.store.settled]
@@ -167,7 +167,7 @@ def test_a_suspect_beside_others_pays_no_recovery(rig: Rig) -> None:
 def test_the_store_is_told_which_runs_are_alive(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that the same look has found alive, and we."""
+    """Every run found alive by the same check, and our own."""
     proofs = {"theirs": DeadRun(running_tokens=frozenset({1})), "third": Alive()}
     monkeypatch.setattr(rc, "prove_dead", lambda _root, run, **_how: proofs[run])
     monkeypatch.setattr(rc, "remove_run", lambda _root, _run: None)
@@ -183,7 +183,10 @@ def test_the_store_is_told_which_runs_are_alive(
 def test_leasing_begins_after_the_first_search_for_dead_runs(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """So that suspects of the last life are known; it is told once, whatever it saw."""
+    """So that suspects of the last run are known.
+
+    It is reported once, whatever was found.
+    """
     happened: list[str] = []
 
     def check(*, tidy: bool) -> None:
@@ -206,15 +209,15 @@ def test_leasing_begins_after_the_first_search_for_dead_runs(
     assert happened.count("checked") == 1
 
 
-def test_after_our_own_outage_nobody_is_presumed_dead(rig: Rig) -> None:
-    """The leases of the living ran out as well."""
+def test_after_our_own_outage_no_run_is_presumed_dead(rig: Rig) -> None:
+    """The leases of living runs expired as well."""
     rig.steady = False
     assert not rig.take()
     assert rig.store.settled == []
 
 
 def test_a_run_that_has_renewed_is_left_alone(rig: Rig) -> None:
-    """Between the look and the transaction it came back."""
+    """It came back between the check and the transaction."""
     rig.store.seizable = False
     assert not rig.take()
     assert rig.store.settled == []
@@ -223,7 +226,7 @@ def test_a_run_that_has_renewed_is_left_alone(rig: Rig) -> None:
 def test_jobs_locked_by_an_open_transaction_are_left_for_the_next_pass(
     rig: Rig,
 ) -> None:
-    """Only what was written is said; nothing written, nothing said."""
+    """Only what was written is logged."""
     rig.store.receipts = [Receipt.ACCEPTED, Receipt.LATER]
     ended, event = rig.take()
     assert (ended.outcome, event.lost) == (Outcome.LOST, 1)
@@ -255,10 +258,13 @@ def test_a_dead_run_is_ended_only_when_nothing_of_it_is_held(rig: Rig) -> None:
         ("other", False, False),
     ],
 )
-def test_a_run_is_proven_dead_only_where_it_can_be(
+def test_a_run_is_proven_dead_only_where_that_is_possible(
     rig: Rig, tmp_path: Path, boot: str, visible: bool, provable: bool
 ) -> None:
-    """Of this boot, and its directory in sight: by proof alone. Else by its lease."""
+    """In this boot, with its directory visible, only by proof.
+
+    Otherwise by its lease.
+    """
     if visible:
         (tmp_path / "theirs").mkdir()
     assert rig.reclaimer._is_provable(run_of(boot_id=boot)) == provable
@@ -267,7 +273,7 @@ def test_a_run_is_proven_dead_only_where_it_can_be(
 
 
 def test_a_forgotten_run_is_ended_once_it_holds_nothing(rig: Rig) -> None:
-    """A run that is expired for a day is no run, unless it has just come back."""
+    """A run that expired a day ago is ended, unless it has just come back."""
     rc._forget(rig.store, "theirs")
     assert rig.store.ended == []
     rig.store.leases = []
@@ -279,7 +285,7 @@ def test_a_forgotten_run_is_ended_once_it_holds_nothing(rig: Rig) -> None:
     assert rig.store.ended == ["theirs"]
 
 
-def test_a_concern_is_said_once_in_ten_minutes(rig: Rig) -> None:
+def test_a_concern_is_reported_once_in_ten_minutes(rig: Rig) -> None:
     """The same concern with other figures is the same concern."""
 
     class Clock(SystemClock):

@@ -1,4 +1,4 @@
-"""A run's entry: whether it may be open, and what is tried again until it is made.
+"""A run's entry: whether it may be open, and what is retried until it is made.
 
 While a run may be open in the store, its directory must outlive it.
 """
@@ -48,7 +48,7 @@ def entry():
     return Entry(Run())
 
 
-def test_while_nobody_has_answered_it_may_be_open(entry):
+def test_an_unanswered_entry_may_be_open(entry):
     """The supervisor can end before the answer comes."""
     store = Store(entry)
     assert not entry.may_be_open
@@ -57,7 +57,7 @@ def test_while_nobody_has_answered_it_may_be_open(entry):
     assert entry.may_be_open
 
 
-def test_a_refused_entry_leaves_things_as_they_were(entry):
+def test_a_refused_entry_leaves_no_open_run(entry):
     """Nothing happened: there is no run to be proven dead."""
     with pytest.raises(StoreUnavailable):
         entry.begin(Store(entry, StoreUnavailable("away")), [], 60.0)
@@ -68,7 +68,7 @@ def test_a_refused_entry_leaves_things_as_they_were(entry):
     assert entry.may_be_open
 
 
-def test_an_unknown_outcome_may_be_open(entry):
+def test_an_entry_with_an_unknown_outcome_may_be_open(entry):
     """It stays so when the next try is answered."""
     with pytest.raises(OutcomeUnknown):
         entry.begin(Store(entry, OutcomeUnknown("who knows")), [], 60.0)
@@ -77,7 +77,7 @@ def test_an_unknown_outcome_may_be_open(entry):
     assert entry.may_be_open
 
 
-def test_it_is_open_until_its_end_is_written(entry):
+def test_an_entry_is_open_until_its_end_is_written(entry):
     """An end that failed leaves it open."""
     entry.begin(Store(entry), [], 60.0)
     with pytest.raises(StoreUnavailable):
@@ -93,7 +93,7 @@ STORE: Any = None
 
 
 def entering(error: Exception, left: list[Chore]) -> Chore:
-    """Return a chore that fails, left again for as long as it is wanted."""
+    """Return a chore that fails, repeated for as long as needed."""
 
     def enter(_store: Any) -> Any:
         raise error
@@ -105,7 +105,7 @@ def entering(error: Exception, left: list[Chore]) -> Chore:
 def test_a_supervisor_that_cannot_enter_its_run_ends_with_an_error(
     error: Exception,
 ) -> None:
-    """An alarm alone would leave it waiting for ever."""
+    """An alarm alone would leave it waiting forever."""
     left: list[Chore] = []
     with pytest.raises(StoreRefused, match="could not enter its run") as told:
         entering(error, left)(STORE)
@@ -113,8 +113,8 @@ def test_a_supervisor_that_cannot_enter_its_run_ends_with_an_error(
     assert left == []
 
 
-def test_a_store_that_is_away_is_asked_again() -> None:
-    """That is an error of its own."""
+def test_entering_a_run_is_retried_while_the_store_is_away() -> None:
+    """That has an error of its own."""
     left: list[Chore] = []
     chore = entering(StoreUnavailable("away"), left)
     with pytest.raises(StoreUnavailable):
@@ -122,8 +122,8 @@ def test_a_store_that_is_away_is_asked_again() -> None:
     assert left == [chore]
 
 
-def test_a_machine_without_a_thread_to_spare_is_asked_again() -> None:
-    """It may have one a moment later; the error says what is short."""
+def test_entering_a_run_is_retried_on_a_machine_without_a_free_thread() -> None:
+    """There may be one a little later; the error says what is missing."""
     left: list[Chore] = []
     chore = entering(RuntimeError(NO_THREAD), left)
     with pytest.raises(StoreUnavailable, match="another thread"):

@@ -1,7 +1,7 @@
-"""When a slot's death is told: once no process can be of its tree any more.
+"""When a slot's death is reported: once no process can belong to its tree.
 
-A child that is just being made may be anybody's: its pid is not known yet. The children
-and their zygotes are not real here; what waits for what is the supervisor's own.
+A child that is just being forked may be mistaken: its pid is not known yet. The
+children and their zygotes are fakes; what waits for what is the supervisor's own.
 """
 
 import signal
@@ -20,7 +20,7 @@ KILLED = Exit(signal=signal.SIGKILL)
 
 
 class Child:
-    """A child's process, as far as its burial asks for it."""
+    """A child's process, as far as reaping it needs one."""
 
     is_populated = False
     wants_write = False
@@ -64,7 +64,7 @@ class Child:
 
 
 class Loop:
-    """A reactor whose clock stands still; what it watches is rung by hand."""
+    """A reactor whose clock stands still; its watches are triggered by hand."""
 
     def __init__(self):
         self.time_s = 100.0
@@ -137,14 +137,14 @@ def die(loop):
     loop.ready["pidfd of cpu/0"](0)
 
 
-def test_a_death_is_told_at_once(children, loop):
-    """Where nothing else is being made, nothing is waited for."""
+def test_a_death_is_reported_at_once(children, loop):
+    """If nothing else is being forked, nothing is waited for."""
     die(loop)
     assert loop.reaped() == [0]
 
 
-def test_a_death_is_not_told_while_a_child_is_made(children, loop):
-    """Its pid is not known yet: it would be taken for an orphan of the dead one."""
+def test_a_death_is_not_reported_while_a_child_is_forked(children, loop):
+    """Its pid is not known yet: it would look like an orphan of the dead child."""
     children.fork(1)
     die(loop)
     loop.time_s = children.next_s()
@@ -154,8 +154,8 @@ def test_a_death_is_not_told_while_a_child_is_made(children, loop):
 
 
 @pytest.mark.parametrize("answer", ["forked", "fork_failed"])
-def test_the_forks_answer_ends_the_wait(children, loop, answer):
-    """Whatever it is: no timer has to ring before a death is told."""
+def test_the_answer_to_a_fork_ends_the_wait(children, loop, answer):
+    """Whatever it is: no timer has to expire before a death is reported."""
     children.fork(1)
     die(loop)
     getattr(children, answer)(1, {"forked": 51, "fork_failed": "no pids"}[answer])
@@ -164,10 +164,8 @@ def test_the_forks_answer_ends_the_wait(children, loop, answer):
     assert loop.reaped() == [0]
 
 
-def test_a_fork_that_cannot_be_recorded_ends_the_wait_as_well(
-    children, loop, monkeypatch
-):
-    """Its child ends by itself, and is nobody's orphan."""
+def test_a_fork_that_cannot_be_recorded_ends_the_wait_too(children, loop, monkeypatch):
+    """Its child ends by itself, and is no orphan of another."""
 
     def refuse(_self, _pid):
         raise OSError("no descriptors")
@@ -181,8 +179,8 @@ def test_a_fork_that_cannot_be_recorded_ends_the_wait_as_well(
     assert loop.reaped() == [0]
 
 
-def test_a_fork_calls_for_no_sweep_where_nobody_is_dead(children, loop):
-    """A sweep looks at every process of the machine that is ours."""
+def test_a_fork_causes_no_sweep_if_no_child_is_dead(children, loop):
+    """A sweep checks every process of the machine that is ours."""
     before_s = children.next_s()
     children.fork(1)
     children.forked(1, 51)

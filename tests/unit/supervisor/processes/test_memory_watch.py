@@ -1,4 +1,4 @@
-"""The memory watch takes little of the supervisor's time, whatever a child is."""
+"""The memory watch takes little of the supervisor's time, whatever a child does."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def watch(process, reports):
 
 
 def test_known_descendants_are_sampled_with_their_child(watch, process):
-    """However seldom others are looked for: their memory is in every figure."""
+    """However seldom new ones are searched for: their memory is in every figure."""
     process.own = LIMIT - 40 * MIB
     for step in range(1, 20):
         process.known = step * MIB
@@ -105,8 +105,8 @@ def test_known_descendants_are_sampled_with_their_child(watch, process):
     assert process.nears == [False, *[True] * 18]
 
 
-def test_evidence_is_the_highest_that_was_seen_until_the_end(watch, process, reports):
-    """Who is called over its limit grows until it is gone; it is told of once."""
+def test_the_recorded_peak_is_the_highest_until_the_end(watch, process, reports):
+    """A child over its limit grows until it is gone; it is reported once."""
     process.own = process.confirmed = LIMIT + 1
     watch.sample(watch.next_s())
     assert reports == [inp.OverMemory(0, 7, LIMIT + 1)]
@@ -120,7 +120,7 @@ def test_evidence_is_the_highest_that_was_seen_until_the_end(watch, process, rep
 def test_a_child_over_its_limit_is_reported_again_in_its_next_attempt(
     watch, process, reports
 ):
-    """The word may have come when its attempt had ended."""
+    """The report may have come when its attempt had ended."""
     process.own = process.confirmed = LIMIT + 1
     watch.sample(watch.next_s())
     watch.begin(cmd.Watch(0, 8, LIMIT, None), 10.0)
@@ -129,17 +129,17 @@ def test_a_child_over_its_limit_is_reported_again_in_its_next_attempt(
 
 
 def rest_with(watch, process, own):
-    """Let a small job end in a child that has had a big one, and look at it."""
+    """Let a small job end in a child that has had a big one, and sample it."""
     process.own = process.confirmed = own
     watch.begin(cmd.Watch(0, 8, SMALL, None), 0.5)
     watch.rest(0, LIMIT)
     watch.sample(watch.next_s())
 
 
-def test_what_a_big_job_has_left_is_no_fault_of_a_small_one_after_it(
+def test_a_small_job_is_not_blamed_for_memory_left_by_a_big_one(
     watch, process, reports
 ):
-    """At rest the highest limit among its attempts is the child's."""
+    """While idle, the highest limit among its attempts applies to the child."""
     rest_with(watch, process, 2 * SMALL)
     watch.sample(watch.next_s() + IDLE_SAMPLE_S)
     assert reports == []
@@ -148,7 +148,7 @@ def test_what_a_big_job_has_left_is_no_fault_of_a_small_one_after_it(
 def test_a_child_that_becomes_idle_with_too_much_memory_is_replaced_without_an_alarm(
     watch, process, reports
 ):
-    """Quick jobs end before they are looked at: nobody has done anything since."""
+    """Quick jobs end before they are sampled: nothing has been done since."""
     rest_with(watch, process, LIMIT + MIB)
     assert reports == [inp.Overfull(0)]
 
@@ -156,7 +156,7 @@ def test_a_child_that_becomes_idle_with_too_much_memory_is_replaced_without_an_a
 def test_an_idle_child_that_grows_beyond_all_limits_is_reported_as_not_idle(
     watch, process, reports
 ):
-    """No job runs that might grow: somebody has declared its own end."""
+    """No job runs that might grow: some handler has reported its own end."""
     rest_with(watch, process, LIMIT - MIB)
     assert reports == []
     process.own = process.confirmed = LIMIT + GROWTH_BYTES
@@ -167,7 +167,7 @@ def test_an_idle_child_that_grows_beyond_all_limits_is_reported_as_not_idle(
 
 
 def test_a_growing_process_tree_is_sampled_every_50_ms(watch, process, reports):
-    """However far its memory is from its limit; over its number it is told of once."""
+    """However far its memory is from its limit. Over its number it is reported once."""
     process.size = 300
     watch.sample(began_s := watch.next_s())
     assert watch.next_s() - began_s <= 0.05
@@ -179,14 +179,14 @@ def test_a_growing_process_tree_is_sampled_every_50_ms(watch, process, reports):
     assert reports == [inp.OverProcesses(0, 7, most + 1, most)]
 
 
-def test_each_attempt_answers_for_what_it_makes_itself(watch, process):
-    """What its child's tree had before is no growth of its own."""
+def test_each_attempt_is_charged_only_for_its_own_processes(watch, process):
+    """What was in its child's tree before does not count as its growth."""
     watch.begin(cmd.Watch(0, 8, LIMIT, None), 1.0)
     assert process.begun == 2
 
 
-def test_of_a_crowd_that_grows_the_number_comes_first(watch, process):
-    """To measure the memory of thousands takes longer than they need to be more."""
+def test_of_a_growing_crowd_the_number_is_checked_first(watch, process):
+    """Measuring the memory of thousands takes longer than they take to multiply."""
     process.size = 501
     watch.sample(began_s := watch.next_s())
     assert process.nears == []
@@ -196,8 +196,8 @@ def test_of_a_crowd_that_grows_the_number_comes_first(watch, process):
     assert process.nears == [False]
 
 
-def test_a_child_at_rest_has_no_thousands_of_processes(watch, process, reports):
-    """Who has reported its end and breeds goes on with it."""
+def test_an_idle_child_with_thousands_of_processes_is_reported(watch, process, reports):
+    """A handler that has reported its end can go on forking."""
     rest_with(watch, process, SMALL)
     process.size = PROCESSES_COUNTED_MAX + 1
     watch.sample(watch.next_s())
@@ -205,7 +205,7 @@ def test_a_child_at_rest_has_no_thousands_of_processes(watch, process, reports):
 
 
 def seen(watch, reports, until_s):
-    """Look until then; return what was shown since the last time, and when."""
+    """Sample until then; return what was shown since the last time, and when."""
     found, now_s = [], watch.next_s()
     while now_s <= until_s:
         watch.sample(now_s)
@@ -217,10 +217,10 @@ def seen(watch, reports, until_s):
     return found
 
 
-def test_what_an_attempt_shows_is_told_once_a_second_while_it_changes(
+def test_memory_and_output_are_shown_once_a_second_while_they_change(
     watch, process, reports
 ):
-    """Its output and its memory; nothing of what ends sooner."""
+    """Its output and its memory; nothing for attempts that end sooner."""
     process.own = SMALL
     watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
     assert seen(watch, reports, 0.9) == []
@@ -237,7 +237,7 @@ def test_what_an_attempt_shows_is_told_once_a_second_while_it_changes(
 
 
 def test_a_flood_is_shown_no_more_often(watch, process, reports):
-    """Once a second, and the tail of it."""
+    """Once a second, and only its tail."""
     process.own = SMALL
     watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
     times_s = []
@@ -247,8 +247,8 @@ def test_a_flood_is_shown_no_more_often(watch, process, reports):
     assert 3 <= len(times_s) <= 5
 
 
-def test_the_next_attempt_has_written_nothing_yet(watch, process, reports):
-    """Its child's capture is empty again, and what it writes is its own."""
+def test_the_next_attempt_begins_without_output(watch, process, reports):
+    """Its child's capture is empty again, and the attempt's output is its own."""
     process.own, process.report = SMALL, b"one"
     watch.begin(cmd.Watch(0, 7, LIMIT), 0.0)
     assert [one.output for _at_s, one in seen(watch, reports, 2.0)] == [b"one"]

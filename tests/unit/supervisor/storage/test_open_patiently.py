@@ -1,4 +1,4 @@
-"""Waiting for a store at the start, below a clock that the test moves."""
+"""Waiting for a store at the start, with a clock that the test moves."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from jobpool.supervisor.storage import open_patiently
 
 
 class Moments:
-    """A clock that goes on by what is waited for."""
+    """A clock that advances by the waits."""
 
     def __init__(self):
         self.now_s = 100.0
@@ -24,7 +24,7 @@ class Moments:
 
 
 class Said(list):
-    """An observer that remembers."""
+    """An observer that records."""
 
     observe = list.append
 
@@ -50,14 +50,14 @@ def open_after(failures, clock, said):
     return open_patiently.open_patiently(opener, said, clock, wait=clock.wait)
 
 
-def test_a_store_that_is_there_is_opened_in_silence(clock, said):
-    """Nothing is said where nothing is amiss."""
+def test_an_available_store_is_opened_without_a_message(clock, said):
+    """Nothing is logged when nothing is wrong."""
     assert open_after([], clock, said) == "the store"
     assert said == []
 
 
-def test_trouble_is_said_once_and_its_end_as_well(clock, said):
-    """Three failures are one line, and the way back tells how long it took."""
+def test_a_failure_to_open_is_reported_once_and_so_is_its_end(clock, said):
+    """Three failures are one line, and the recovery says how long it took."""
     failures = [StoreUnavailable("away")] * 3
     assert open_after(failures, clock, said) == "the store"
     trouble, back = said
@@ -65,8 +65,8 @@ def test_trouble_is_said_once_and_its_end_as_well(clock, said):
     assert (type(back), back.away_s) == (ev.StoreBack, clock.now_s - 100.0)
 
 
-def test_patience_ends(clock, said):
-    """After a minute whoever started the supervisor is told."""
+def test_waiting_for_a_store_ends(clock, said):
+    """After a minute the start fails with an error."""
     with pytest.raises(StoreUnavailable):
         open_after([StoreUnavailable("away")] * 1000, clock, said)
     waited_s = clock.now_s - 100.0
@@ -77,8 +77,8 @@ def test_patience_ends(clock, said):
     )
 
 
-def test_a_refusal_is_not_waited_out(clock, said):
-    """What time does not mend ends the start at once."""
+def test_a_refusal_is_not_waited_for(clock, said):
+    """What time cannot repair ends the start at once."""
     with pytest.raises(StoreRefused):
         open_after([StoreRefused("wrong password")], clock, said)
     assert (clock.now_s, said) == (100.0, [])

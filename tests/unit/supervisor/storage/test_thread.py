@@ -37,8 +37,8 @@ from support.waiting import wait_until
 PATIENCE_S = 10.0
 
 
-def test_beats_that_pile_up_are_merged() -> None:
-    """While the store is away each lease keeps one beat, with its newest values."""
+def test_heartbeats_that_pile_up_are_merged() -> None:
+    """During an outage each lease keeps one heartbeat, with its newest values."""
     beats = [
         Progress(1, 10, b"0.1", b"a"),
         Progress(2, 20, b"0.5", None),
@@ -56,8 +56,8 @@ def settlements(count: int) -> list[Settlement]:
     return [Settlement(id=n, token=n, state=JobState.SUCCEEDED) for n in range(count)]
 
 
-def test_only_settlements_wait_for_company() -> None:
-    """Somebody waits for leases, answers and chores; a full batch is large enough."""
+def test_only_settlements_wait_to_be_batched() -> None:
+    """Leases, answers and chores are waited for; a full batch is large enough."""
     assert Inbox(settlements=settlements(3)).can_wait
     assert not Inbox(settlements=settlements(FULL_BATCH)).can_wait
     assert not Inbox(settlements=settlements(3), lease=cmd.Lease({"cpu": 1})).can_wait
@@ -72,7 +72,7 @@ def test_an_empty_inbox_is_false() -> None:
 
 
 class FakeStore:
-    """A store in memory that can be told what to answer."""
+    """A store in memory whose answers the test chooses."""
 
     one_host = False
     run_root = Path("/nowhere")
@@ -149,7 +149,7 @@ class FakeStore:
         return found
 
     def tidy(self, *, waited_for: bool) -> None:
-        """Nothing was put off."""
+        """Nothing was deferred."""
 
     def close(self) -> None:
         self.closed = True
@@ -208,7 +208,7 @@ def leased(token: int) -> Lease:
 
 
 def test_the_store_is_tidied_after_the_answer(rig: Rig) -> None:
-    """Whoever waits for an end or a lease does not wait for that as well."""
+    """A caller that waits for an end or a lease does not wait for tidying too."""
     answered: list[int] = []
     rig.store.tidy = lambda waited_for: answered.append(len(rig.of(inp.Settled)))
     rig.settle(1)
@@ -217,8 +217,8 @@ def test_the_store_is_tidied_after_the_answer(rig: Rig) -> None:
     assert answered[0] == 1
 
 
-def test_a_job_that_is_held_waits_in_the_outbox_while_others_go_on(rig: Rig) -> None:
-    """LATER is tried again until it is written; only what is written is counted."""
+def test_a_held_job_waits_in_the_outbox_while_others_go_on(rig: Rig) -> None:
+    """LATER is retried until it is written; only what is written is counted."""
     rig.store.receipts[1] = [Receipt.LATER, Receipt.LATER, Receipt.ACCEPTED]
     rig.settle(1, 2)
     assert rig.wait_settled(1)[0] == inp.Settled(1)
@@ -229,10 +229,13 @@ def test_a_job_that_is_held_waits_in_the_outbox_while_others_go_on(rig: Rig) -> 
     assert not rig.of(ev.StaleSettlement)
 
 
-def test_ends_that_follow_each_other_soon_are_written_together(
+def test_ends_in_quick_succession_are_written_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A commit costs as much for one; who comes alone, or waits, is served at once."""
+    """A commit costs as much for one.
+
+    An end that comes alone, or is waited for, goes at once.
+    """
     monkeypatch.setattr(thread, "LINGER_S", 1000 * PATIENCE_S)
     clock = ManualClock()
     rig = Rig(clock)
@@ -249,10 +252,8 @@ def test_ends_that_follow_each_other_soon_are_written_together(
 
 
 @pytest.mark.parametrize("many", [FULL_BATCH, FULL_BATCH + 1])
-def test_a_full_batch_waits_for_no_company(
-    monkeypatch: pytest.MonkeyPatch, many: int
-) -> None:
-    """However its ends came: what can wait wakes nobody, the last one does."""
+def test_a_full_batch_does_not_wait(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    """However its ends came: single ones wake no thread, the last one does."""
     monkeypatch.setattr(thread, "LINGER_S", 1000 * PATIENCE_S)
     rig = Rig(ManualClock())
     rig.settle(1)
@@ -265,7 +266,7 @@ def test_a_full_batch_waits_for_no_company(
 
 
 def test_large_ends_are_written_after_small_ones_and_a_few_at_a_time() -> None:
-    """Who has a small end, or waits for a lease, does not wait for large ones."""
+    """Small ends and lease requests do not wait for large ends."""
     clock = ManualClock()
     rig = Rig(clock)
     with rig.thread._changed:
@@ -277,8 +278,8 @@ def test_large_ends_are_written_after_small_ones_and_a_few_at_a_time() -> None:
     rig.thread.close(PATIENCE_S)
 
 
-def test_where_there_are_no_small_ends_large_ones_are_written_together() -> None:
-    """They keep nobody waiting then; what is only tried again is no small end."""
+def test_without_small_ends_large_ones_are_written_together() -> None:
+    """Then they delay nothing; an end that is only retried is no small end."""
     clock = ManualClock()
     rig = Rig(clock)
     rig.store.receipts[1] = [Receipt.LATER, Receipt.ACCEPTED]
@@ -292,7 +293,7 @@ def test_where_there_are_no_small_ends_large_ones_are_written_together() -> None
     rig.thread.close(PATIENCE_S)
 
 
-def test_beside_small_ends_a_few_that_are_hardly_large_are_written_together() -> None:
+def test_beside_small_ends_a_few_slightly_large_ones_are_written_together() -> None:
     """A commit for each would take longer than all of them together."""
     clock = ManualClock()
     rig = Rig(clock)
@@ -306,7 +307,7 @@ def test_beside_small_ends_a_few_that_are_hardly_large_are_written_together() ->
 
 
 def test_beside_small_ends_a_large_one_is_written_in_parts(rig: Rig) -> None:
-    """Each lets what has come meanwhile have its turn; its end is settled last."""
+    """Between parts, newer requests get their turn; its end is settled last."""
     rig.store.parts_left = 2
     settled_before: list[int] = []
     store_part = rig.store.store_part
@@ -326,8 +327,8 @@ def test_beside_small_ends_a_large_one_is_written_in_parts(rig: Rig) -> None:
     assert [s.token for s in rig.store.settled] == [1, 11, 12, 2, 13]
 
 
-def test_where_there_are_no_small_ends_a_large_one_stays_whole() -> None:
-    """Nobody would have the turns between its parts."""
+def test_without_small_ends_a_large_one_stays_whole() -> None:
+    """The turns between its parts would be of no use."""
     clock = ManualClock()
     rig = Rig(clock)
     rig.store.parts_left = 1
@@ -339,7 +340,7 @@ def test_where_there_are_no_small_ends_a_large_one_stays_whole() -> None:
 
 
 def test_a_part_that_could_not_be_stored_is_stored_again(rig: Rig) -> None:
-    """The store is left alone for a while; then its end is written as ever."""
+    """The store is left alone for a while; then the end is written as usual."""
     store_part, failures = rig.store.store_part, [StoreUnavailable("the disk is full")]
 
     def fail_once(settlement: Settlement) -> bool:
@@ -356,8 +357,8 @@ def test_a_part_that_could_not_be_stored_is_stored_again(rig: Rig) -> None:
     assert len(rig.of(ev.StoreTrouble)) == len(rig.of(ev.StoreBack)) == 1
 
 
-def test_it_is_said_which_large_ends_are_answered_for(rig: Rig) -> None:
-    """Their pools wait for that, but not for one that somebody's transaction holds."""
+def test_answered_large_ends_are_reported(rig: Rig) -> None:
+    """Their pools wait for that, but not for one that another transaction holds."""
     rig.store.receipts = {
         1: [Receipt.STALE],
         2: [Receipt.LATER, Receipt.ACCEPTED],
@@ -371,8 +372,8 @@ def test_it_is_said_which_large_ends_are_answered_for(rig: Rig) -> None:
     assert [said.count for said in rig.of(inp.Settled)] == [1, 1, 0, 1, 1, 1]
 
 
-def test_a_row_that_was_set_aside_is_told_of(rig: Rig) -> None:
-    """Once, with the next thing that is done."""
+def test_a_row_that_was_set_aside_is_reported(rig: Rig) -> None:
+    """Once, with the next operation."""
     rig.store.spoilt = ["job 7 was set aside"]
     rig.settle(1)
     rig.settle(2)
@@ -383,8 +384,8 @@ def test_a_row_that_was_set_aside_is_told_of(rig: Rig) -> None:
     assert len(rig.of(ev.Alarm)) == 1
 
 
-def test_the_store_is_told_that_somebody_waits(rig: Rig) -> None:
-    """What it has put off comes after them, if it can."""
+def test_the_store_is_told_that_a_caller_waits(rig: Rig) -> None:
+    """Its deferred work comes later, if possible."""
     waited: list[bool] = []
     settle = rig.store.settle
 
@@ -403,14 +404,17 @@ def test_the_store_is_told_that_somebody_waits(rig: Rig) -> None:
     assert waited == [True, False]
 
 
-def test_one_end_that_is_larger_than_a_turn_is_written(rig: Rig) -> None:
+def test_an_end_larger_than_a_turn_is_written(rig: Rig) -> None:
     """It has a turn of its own."""
     rig.settle(1, 2, result=b"x" * (TURN_BYTES + 1))
     assert [said.count for said in rig.wait_settled(2)] == [1, 1]
 
 
-def test_too_many_large_ends_are_not_put_off() -> None:
-    """No lease is granted beside them: a slot could begin more than its ring holds."""
+def test_too_many_large_ends_are_not_deferred() -> None:
+    """No lease is granted beside them.
+
+    A slot could begin more jobs than it has marks.
+    """
     rig = Rig()
     count = LARGE_MAX + 1
     with rig.thread._changed:
@@ -424,14 +428,14 @@ def test_too_many_large_ends_are_not_put_off() -> None:
     rig.thread.close(PATIENCE_S)
 
 
-def test_a_slots_marks_remember_all_that_can_be_unsettled() -> None:
-    """What is forgotten there counts as never begun when everything is killed."""
+def test_a_slots_marks_hold_all_unsettled_tokens() -> None:
+    """A forgotten token counts as never begun when everything is killed."""
     running = 1
     assert running + HELD_MAX + LARGE_MAX < MARK_BYTES // MARK.size
 
 
 def test_all_large_ends_are_written_at_the_end() -> None:
-    """A close leaves none behind, however many turns they would take."""
+    """A close leaves none behind, however many turns they take."""
     rig = Rig()
     with rig.thread._changed:
         rig.settle(*range(1, 6), result=b"x" * TURN_BYTES)
@@ -441,7 +445,7 @@ def test_all_large_ends_are_written_at_the_end() -> None:
 
 
 def test_large_ends_wait_while_the_store_is_away(rig: Rig) -> None:
-    """What was not sent is not in doubt: a stale receipt of it is told."""
+    """An end that was not sent is not in doubt: its stale receipt is reported."""
     rig.store.failures = [OutcomeUnknown("the answer was lost")]
     rig.store.receipts = {1: [Receipt.ACCEPTED, Receipt.STALE], 2: [Receipt.STALE]}
     with rig.thread._changed:
@@ -452,8 +456,8 @@ def test_large_ends_wait_while_the_store_is_away(rig: Rig) -> None:
     assert [event.token for event in rig.of(ev.StaleSettlement)] == [2]
 
 
-def test_what_is_held_at_the_end_is_tried_once_more() -> None:
-    """A close does not wait for another's transaction, nor for the next moment."""
+def test_a_held_end_is_tried_once_more_at_the_close() -> None:
+    """A close does not wait for another's transaction, nor for the next retry."""
     rig = Rig()
     rig.store.receipts[1] = [Receipt.LATER] * 1000
     rig.settle(1)
@@ -462,7 +466,7 @@ def test_what_is_held_at_the_end_is_tried_once_more() -> None:
     assert not rig.thread.is_alive()
 
 
-def test_a_stale_settlement_leaves_the_outbox_and_is_said(rig: Rig) -> None:
+def test_a_stale_settlement_leaves_the_outbox_and_is_reported(rig: Rig) -> None:
     """A superseded token is refused, counted and named."""
     rig.store.receipts[1] = [Receipt.STALE]
     rig.settle(1, 2)
@@ -470,8 +474,10 @@ def test_a_stale_settlement_leaves_the_outbox_and_is_said(rig: Rig) -> None:
     assert rig.wait_for(ev.StaleSettlement).token == 1
 
 
-def test_a_completion_that_stands_is_said_of_a_bad_end(rig: Rig) -> None:
-    """Whoever read that the attempt crashed reads that its job succeeded."""
+def test_a_completion_that_stands_is_reported_with_an_unsuccessful_end(
+    rig: Rig,
+) -> None:
+    """The log says that the attempt crashed, so it must say that its job succeeded."""
     rig.store.receipts[1] = [Receipt.COMPLETED]
     rig.settle(1, state=JobState.PENDING, outcome=Outcome.CRASHED)
     assert rig.wait_settled(1) == [inp.Settled(1, completed=(1,))]
@@ -481,7 +487,7 @@ def test_a_completion_that_stands_is_said_of_a_bad_end(rig: Rig) -> None:
 
 
 def test_a_claimed_completion_is_reported_to_the_loop(rig: Rig) -> None:
-    """The loop, which has held back its words, learns whether it stands."""
+    """The loop, which has held back its message, learns whether it stands."""
     claim = {"state": JobState.PENDING, "outcome": Outcome.FAILED, "completed": True}
     rig.store.receipts[1] = [Receipt.COMPLETED]
     rig.settle(1, 2, **claim)
@@ -492,7 +498,7 @@ def test_a_claimed_completion_is_reported_to_the_loop(rig: Rig) -> None:
 
 
 def test_an_unknown_outcome_is_sent_again_and_is_not_stale(rig: Rig) -> None:
-    """A settlement that was written by the lost commit is no superseded one."""
+    """A settlement that was written by the lost commit is not superseded."""
     rig.store.failures = [OutcomeUnknown("cut while committing")]
     rig.store.receipts[1] = [Receipt.ACCEPTED, Receipt.STALE]
     rig.settle(1)
@@ -502,15 +508,15 @@ def test_an_unknown_outcome_is_sent_again_and_is_not_stale(rig: Rig) -> None:
 
 
 def test_an_unknown_outcome_is_reported_to_every_requester(rig: Rig) -> None:
-    """A handler's enqueue and a lease request both learn that nobody knows."""
+    """A handler's enqueue and a lease request both get OutcomeUnknown."""
     rig.store.failures = [OutcomeUnknown("cut while committing")]
     rig.thread.leave([cmd.Enqueue(0, 1, 7, []), cmd.Lease({"cpu": 1})])
     assert rig.wait_for(inp.Stored).answer.error_class == "OutcomeUnknown"
     assert rig.wait_for(inp.GrantFailed)
 
 
-def test_leases_that_nobody_heard_of_are_handed_back(rig: Rig) -> None:
-    """Granted by a commit whose answer was lost, they would wait for ever."""
+def test_leases_of_a_lost_answer_are_handed_back(rig: Rig) -> None:
+    """Granted by a commit whose answer was lost, they would wait forever."""
     rig.store.grants = [leased(1)]
     rig.thread.leave([cmd.Lease({"cpu": 1})])
     rig.wait_for(inp.Granted)
@@ -526,8 +532,8 @@ def test_leases_that_nobody_heard_of_are_handed_back(rig: Rig) -> None:
     assert [lease.token for lease in rig.store.held] == [1, 3]
 
 
-def test_what_is_held_leaves_the_doubt(rig: Rig) -> None:
-    """A lease nobody heard of that cannot be handed back yet is handed back later."""
+def test_a_held_lease_of_a_lost_answer_is_handed_back_later(rig: Rig) -> None:
+    """A lease of a lost answer that cannot be handed back yet is handed back later."""
     rig.store.failures = [OutcomeUnknown("cut while committing")]
     rig.store.grants = [leased(2)]
     rig.store.receipts[2] = [Receipt.LATER, Receipt.ACCEPTED]
@@ -541,8 +547,8 @@ def test_what_is_held_leaves_the_doubt(rig: Rig) -> None:
     assert [s.token for s in rig.store.settled] == [2, 2]
 
 
-def test_a_key_that_somebody_holds_keeps_no_end_from_being_written(rig: Rig) -> None:
-    """Jobs with a key come after the commit, each by itself, and fail alone."""
+def test_a_key_held_by_another_transaction_delays_no_end(rig: Rig) -> None:
+    """Jobs with a key are stored after the commit, one by one, and fail alone."""
     rig.store.refused = StoreUnavailable("somebody holds that key")
     keyed = NewJob(kind="k", pool="cpu", payload=b"{}", key="order-7")
     rig.thread.leave([cmd.Enqueue(0, 1, 7, [keyed])])
@@ -555,7 +561,7 @@ def test_a_key_that_somebody_holds_keeps_no_end_from_being_written(rig: Rig) -> 
 def test_reading_a_job_too_long_to_be_sent_is_refused(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop, which would send it, never sees it."""
+    """The loop, which would send it, never gets it."""
     endless = "x" * (FRAME_MAX_BYTES + 1)
     monkeypatch.setattr(rig.store, "get", lambda _id: endless, raising=False)
     rig.thread.leave([cmd.Enqueue(0, 1, 7, [], 5)])
@@ -564,8 +570,8 @@ def test_reading_a_job_too_long_to_be_sent_is_refused(
     assert "job 5 cannot be read in a handler" in answer.error
 
 
-def test_a_store_that_refuses_is_kept_as_the_reason(rig: Rig) -> None:
-    """The command ends with its exit code, and not as if all were well."""
+def test_a_refusal_of_the_store_is_kept_as_the_reason(rig: Rig) -> None:
+    """The command ends with its exit code, not as if all were well."""
     rig.store.failures = [StoreRefused("this queue has moved")]
     rig.settle(1)
     rig.wait_for(inp.Stop)
@@ -573,7 +579,7 @@ def test_a_store_that_refuses_is_kept_as_the_reason(rig: Rig) -> None:
 
 
 def test_a_shared_store_is_never_left_alone_for_long(rig: Rig) -> None:
-    """Results are written within a moment of the store's return."""
+    """Results are written soon after the store's return."""
     rig.store.failures = [StoreUnavailable("away")] * 8
     rig.settle(1)
     rig.wait_settled(1)
