@@ -263,7 +263,17 @@ class Store(Protocol):
         ...
 
     def prune(self, retention: Retention, limit: int = 1000) -> int:
-        """Delete finished jobs older than their state's retention, at most *limit*."""
+        """Delete finished jobs that retention does not keep, oldest first.
+
+        Args:
+            retention: how long jobs of each state are kept, and how many. Never deletes
+                below a count.
+            limit: most jobs to delete.
+
+        Returns:
+            How many were deleted; less than *limit*: none are left to delete, but for
+            those that other transactions hold.
+        """
         ...
 
     def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:

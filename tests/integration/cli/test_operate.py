@@ -252,6 +252,22 @@ def test_prune_deletes_by_age_and_never_unfinished_or_quarantined(store):
     assert run("prune", "--older-than", "-1d").exit_code == 2
 
 
+def test_prune_keeps_the_newest_of_each_state(store, tmp_path):
+    """By the flag or by the configuration, which the flags replace."""
+    ids = [dead(store) for _ in range(4)]
+    kept = succeeded(store)
+    (tmp_path / "keep.toml").write_text("[retention]\ndead = { count = 3 }\n")
+    by_file = ("prune", "--config", str(tmp_path / "keep.toml"))
+    assert run(*by_file, "--older-than", "1h").stdout == "0 jobs pruned\n"
+    assert run(*by_file, "--dry-run").stdout == "1 job would be pruned\n"
+    assert run(*by_file).stdout == "1 job pruned\n"
+    by_flag = ("prune", "--keep", "1", "--state", "dead")
+    assert run(*by_flag, "--dry-run").stdout == "2 jobs would be pruned\n"
+    assert run(*by_flag).stdout == "2 jobs pruned\n"
+    assert [job_id for job_id in (*ids, kept) if store.get(job_id)] == [ids[3], kept]
+    assert run("prune", "--keep", "0").exit_code == 2
+
+
 # -- enqueue -----------------------------------------------------------------------
 
 

@@ -262,6 +262,53 @@ def test_a_bounded_prune_deletes_the_oldest_of_each_state_first(store, clock, st
         assert store.get(job_id) is None
 
 
+@pytest.mark.parametrize("state", FINISHED)
+def test_a_prune_keeps_as_many_as_are_to_be_kept(store, clock, state):
+    """The newest, of this state alone, however old; never fewer."""
+    ids = []
+    for _ in range(5):
+        ids.append(job_in(store, state))
+        clock.advance(1)
+    others = [job_in(store, other) for other in FINISHED if other is not state]
+    forever = {f"{name}_s": None for name in FINISHED}
+    kept = Retention(**forever, **{f"{state}_count": 2})
+    assert [store.prune(kept, limit=n) for n in (0, 1, 1, 1, 1)] == [0, 1, 1, 1, 0]
+    assert [job.id for job in store.find(Filter(states=(state,)))] == [ids[4], ids[3]]
+    assert all(store.get(job_id) for job_id in others)
+    store.prune(Retention(**forever, **{f"{state}_count": 3}))
+    assert store.count(Filter(states=(state,))) == 2
+
+
+def test_a_prune_by_age_and_count_deletes_what_either_would(store, clock):
+    """Each job counts once, within the limit for all."""
+    for _ in range(6):
+        job_in(store, JobState.DEAD)
+        clock.advance(10)
+    young = Retention(succeeded_s=0.0, dead_s=35.0, dead_count=5)
+    many = Retention(dead_s=35.0, dead_count=1)
+    assert [store.prune(young, limit=2) for _ in range(3)] == [2, 1, 0]
+    assert store.prune(many, limit=5) == 2
+    assert store.count(Filter(states=(JobState.DEAD,))) == 1
+
+
+def test_jobs_that_ended_together_are_kept_to_the_count(store):
+    """The ids decide nothing; the number does."""
+    store.cancel([one.id for one in store.enqueue([new_job()] * 7)])
+    kept = Retention(canceled_count=3)
+    assert [store.prune(kept, limit=3) for _ in range(3)] == [3, 1, 0]
+    assert store.count(Filter(states=(JobState.CANCELED,))) == 3
+
+
+def test_a_revived_job_no_longer_counts(store, clock):
+    """What is left is not more than is to be kept."""
+    ids = []
+    for _ in range(3):
+        ids.append(job_in(store, JobState.DEAD))
+        clock.advance(1)
+    store.revive(ids[2:], [JobState.DEAD])
+    assert store.prune(Retention(dead_count=2)) == 0
+
+
 def test_a_runs_published_kinds_stay_while_it_lives(store, clock):
     """However old a later publication is, and whichever other run has ended."""
     begin_run(store, "run-1", [kind_record(timeout_s=1.0)])

@@ -178,6 +178,14 @@ RULES = {
         )
         for state in ("succeeded", "canceled", "dead", "quarantined")
     },
+    **{
+        f"surplus_{state}": Rule(
+            {"count": 100, "limit": 1000},
+            {f"jobs_{state}": ""} | PKEY,
+            in_order=f"jobs_{state}",
+        )
+        for state in ("succeeded", "canceled", "dead", "quarantined")
+    },
 }
 
 KEPT = ("lease_candidates", "lease_jobs", "lease_status")

@@ -49,6 +49,19 @@ def test_a_run_does_not_end_while_a_lease_of_it_is_being_committed(pair):
     assert len(second.leases_of("a")) == 1
 
 
+def test_two_prunes_at_once_keep_the_count(pair):
+    """What one is deleting, the other neither deletes again nor makes up for."""
+    first, second = pair
+    second.cancel([one.id for one in second.enqueue([new_job()] * 6)])
+    kept = Retention(canceled_count=3)
+    with first.transaction():
+        assert first.prune(kept, limit=2) == 2
+        assert second.prune(kept, limit=2) == 0
+        assert second.prune(kept, limit=5) == 1
+    assert second.prune(kept) == 0
+    assert second.count(Filter(states=(JobState.CANCELED,))) == 3
+
+
 def test_a_run_whose_leases_were_taken_gets_no_more(pair):
     """A lease requested meanwhile is refused, not granted to a dead run."""
     first, second = pair

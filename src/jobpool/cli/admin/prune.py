@@ -1,15 +1,16 @@
-"""`jobpool prune`: delete finished jobs now, by the configuration or by age."""
+"""`jobpool prune`: delete finished jobs now, by the configuration, age or count."""
 
 from __future__ import annotations
 
 import click
+import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.jobs.state_names import StateChoice
 from jobpool.cli.output import counted, print_json, print_line
 from jobpool.core.config.load import retention_of
-from jobpool.core.config.settings import Retention
+from jobpool.core.config.settings import RETENTION_COUNT_MAX, Retention
 from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.units import duration_s
 from jobpool.store.protocol import Store
@@ -25,6 +26,12 @@ _BATCH = 1000
     help="Ended at least this long ago: 30d. Default: the configured [retention].",
 )
 @click.option(
+    "--keep",
+    metavar="JOBS",
+    type=click.IntRange(1, RETENTION_COUNT_MAX),
+    help="All but so many of each state, the newest. Default: as above.",
+)
+@click.option(
     "--state",
     "states",
     multiple=True,
@@ -37,16 +44,24 @@ _BATCH = 1000
 def prune(
     *,
     older_than: str | None,
+    keep: int | None,
     states: tuple[str, ...],
     dry_run: bool,
     store: str | None,
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Delete finished jobs that are old enough."""
+    """Delete finished jobs that are old enough, or more than are to be kept."""
     sources = own_sources(store, config)
-    age_s = None if older_than is None else duration_s(older_than, "--older-than")
-    retention = _ages(retention_of(sources), states, age_s)
+    retention = retention_of(sources)
+    if older_than is not None or keep is not None:
+        age_s = None if older_than is None else duration_s(older_than, "--older-than")
+        retention = msgspec.structs.replace(
+            retention,
+            **{f"{state}_s": age_s for state in FINISHED},
+            **{f"{state}_count": keep for state in FINISHED},
+        )
+    retention = _only(states, retention)
     with opened(sources) as found:
         if dry_run:
             jobs = _count(found, retention)
@@ -60,36 +75,34 @@ def prune(
         print_line(f"{counted(jobs, 'job')} {'would be ' if dry_run else ''}pruned")
 
 
-def _ages(
-    configured: Retention, states: tuple[str, ...], age_s: float | None
-) -> Retention:
-    """Return the age by state; None keeps the jobs of a state.
+def _only(states: tuple[str, ...], retention: Retention) -> Retention:
+    """Return a retention that keeps all jobs of other states.
 
     Without ``--state``: all finished states except quarantined. Quarantined jobs are
     evidence, and are deleted only when asked for by name.
     """
-
-    def age_of(state: JobState) -> float | None:
-        usual = (s for s in FINISHED if s is not JobState.QUARANTINED)
-        if state not in (states or usual):
-            return None
-        if age_s is not None:
-            return age_s
-        configured_s: float | None = getattr(configured, f"{state}_s")
-        return configured_s
-
-    return Retention(**{f"{state}_s": age_of(state) for state in FINISHED})
+    usual = (state for state in FINISHED if state is not JobState.QUARANTINED)
+    others = [state for state in FINISHED if state not in (states or usual)]
+    return msgspec.structs.replace(
+        retention,
+        **{f"{state}_s": None for state in others},
+        **{f"{state}_count": None for state in others},
+    )
 
 
 def _count(store: Store, retention: Retention) -> int:
-    """Count what `Store.prune` would delete: all jobs of a state minus the young."""
+    """Count what `Store.prune` would delete: of each state the oldest so many."""
     jobs = 0
     now = now_ms()
     for state in FINISHED:
         age_s: float | None = getattr(retention, f"{state}_s")
+        kept: int | None = getattr(retention, f"{state}_count")
+        if age_s is None and kept is None:
+            continue
+        every = store.count(Filter(states=(state,)))
+        old = 0
         if age_s is not None:
             young = max(0, now - round(age_s * 1000)) + 1
-            every = Filter(states=(state,))
-            jobs += store.count(every)
-            jobs -= store.count(Filter(states=(state,), since_ms=young))
+            old = every - store.count(Filter(states=(state,), since_ms=young))
+        jobs += max(old, 0 if kept is None else every - kept)
     return jobs

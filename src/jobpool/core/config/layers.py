@@ -1,8 +1,8 @@
 """Layers of settings: flags over environment over file, each value with its origin.
 
 A layer maps a path to a raw value: ``("store",)``, ``("pools", "cpu", "memory")``,
-``("kinds", "shop.pay", "timeout")``, ``("retention", "dead")``. The pool name ``*``
-means every pool.
+``("kinds", "shop.pay", "timeout")``, ``("retention", "dead", "age")``. The pool name
+``*`` means every pool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.core.config.file import ConfigFile
-from jobpool.core.config.options import ENVIRONMENT, KIND, POOL, RETENTION, TOP
+from jobpool.core.config.options import ENVIRONMENT, KEPT, KIND, POOL, RETENTION, TOP
 from jobpool.errors import ConfigError
 
 Path = tuple[str, ...]
@@ -135,7 +135,7 @@ def _from_file(file: ConfigFile) -> Iterator[tuple[Path, Sourced]]:
                 section = f"kinds.{_quoted(name)}"
                 yield from _section(file, ("kinds", name), section, table, KIND)
         elif key == "retention":
-            yield from _section(file, (key,), key, value, RETENTION)
+            yield from _retention_of(file, value)
         elif key in TOP:
             yield (key,), Sourced(value, f"{file.shown} {key}")
         else:
@@ -143,6 +143,15 @@ def _from_file(file: ConfigFile) -> Iterator[tuple[Path, Sourced]]:
             raise ConfigError(
                 f"{file.shown}: unknown option {key!r}; {nearest(key, known)}"
             )
+
+
+def _retention_of(file: ConfigFile, value: Any) -> Iterator[tuple[Path, Sourced]]:
+    """Read ``dead = "180d"`` and ``dead = { age = "180d", count = 100000 }``."""
+    for path, kept in _section(file, ("retention",), "retention", value, RETENTION):
+        if isinstance(kept.raw, dict):
+            yield from _section(file, path, ".".join(path), kept.raw, KEPT)
+        else:
+            yield (*path, "age"), kept
 
 
 def _pools_of(file: ConfigFile, value: Any) -> Iterator[tuple[Path, Sourced]]:

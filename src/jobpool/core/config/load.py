@@ -80,13 +80,15 @@ def client_settings(sources: Sources) -> st.ClientSettings:
 
 
 def retention_of(sources: Sources) -> st.Retention:
-    """Return how long finished jobs are kept.
+    """Return how long finished jobs are kept, and how many.
 
     Raises:
         ConfigError: a value is wrong.
     """
+    values = _retention(sources)
     return st.Retention(
-        **{f"{key}_s": value.value for key, value in _retention(sources).items()}
+        **{f"{state}_s": values[state].value for state in RETENTION},
+        **{f"{state}_count": values[f"{state}.count"].value for state in RETENTION},
     )
 
 
@@ -177,17 +179,16 @@ def _is_shared(sources: Sources, *, has_jobs_file: bool) -> bool:
 
 
 def _retention(sources: Sources) -> dict[str, Value]:
+    """Return the values by name: ``dead`` is an age, ``dead.count`` a count."""
     default = st.Retention()
-    return {
-        key: value_of(
-            sources.stack,
-            ("retention", key),
-            option,
-            _kept(getattr(default, f"{key}_s")),
-        )
-        for key, option in RETENTION.items()
-    }
-
-
-def _kept(seconds: float | None) -> float | str:
-    return "forever" if seconds is None else seconds
+    found: dict[str, Value] = {}
+    for state, options in RETENTION.items():
+        age_s = getattr(default, f"{state}_s")
+        for key, usual in (
+            ("age", "forever" if age_s is None else age_s),
+            ("count", "none"),
+        ):
+            name = state if key == "age" else f"{state}.{key}"
+            path = ("retention", state, key)
+            found[name] = value_of(sources.stack, path, options[key], usual)
+    return found

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from jobpool.core.config.settings import (
     MAX_ATTEMPTS_MAX,
+    RETENTION_COUNT_MAX,
     SENDABLE_MAX_BYTES,
     SLOTS_MAX,
     SandboxLevel,
@@ -328,8 +329,16 @@ KIND: Mapping[str, Option] = {
 }
 """Options of ``[kinds."NAME"]``; they override the decorator's."""
 
-RETENTION: Mapping[str, Option] = dict.fromkeys(
-    ("succeeded", "canceled", "dead", "quarantined"), _KEPT
+KEPT: Mapping[str, Option] = {
+    "age": _KEPT,
+    "count": Option(
+        _or_none(_whole(1, RETENTION_COUNT_MAX)), _show_or("{:,}".format, "none")
+    ),
+}
+"""Options of each state in ``[retention]``; a value by itself is the age."""
+
+RETENTION: Mapping[str, Mapping[str, Option]] = dict.fromkeys(
+    ("succeeded", "canceled", "dead", "quarantined"), KEPT
 )
 """Options of ``[retention]``."""
 

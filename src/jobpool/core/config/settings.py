@@ -32,6 +32,8 @@ RESULT_MAX_BYTES = MIB
 SENDABLE_MAX_BYTES = 8 * MIB
 """Upper bound of the caps on payloads and results: they are sent in one frame."""
 QUEUE_DEPTH_MAX = 10_000_000
+RETENTION_COUNT_MAX = 1_000_000
+"""So many rows of an index are counted in each step of a prune: 30 ms."""
 MEMORY_BUDGET_SHARE = 0.8
 """Default share of the machine's memory."""
 DRAIN_S = 25.0
@@ -108,12 +110,20 @@ class KindSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long finished jobs are kept, in seconds; None: until an operator decides."""
+    """How long finished jobs are kept, by state, and how many of them.
+
+    A job goes once it is older than its state's seconds, or once its state's count of
+    newer ones has ended; None: never for that reason.
+    """
 
     succeeded_s: float | None = 7 * 86400.0
     canceled_s: float | None = 7 * 86400.0
     dead_s: float | None = 180 * 86400.0
     quarantined_s: float | None = None
+    succeeded_count: int | None = None
+    canceled_count: int | None = None
+    dead_count: int | None = None
+    quarantined_count: int | None = None
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Retention
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import FINISHED, TIME_MAX_MS, JobState
 from jobpool.errors import JobpoolBug, UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.lease import Leasing
@@ -149,15 +149,16 @@ class RunKeeping(Leasing):
         with self._session.writing:
             now_ms = self._clock.utc_ms()
             count = 0
-            for state, kept_s in (
-                (JobState.SUCCEEDED, retention.succeeded_s),
-                (JobState.CANCELED, retention.canceled_s),
-                (JobState.DEAD, retention.dead_s),
-                (JobState.QUARANTINED, retention.quarantined_s),
-            ):
+            for state in FINISHED:
+                kept_s: float | None = getattr(retention, f"{state}_s")
+                kept_count: int | None = getattr(retention, f"{state}_count")
                 if kept_s is not None:
                     before_ms = now_ms - round(kept_s * 1000)
                     count += self._delete_old(state, before_ms, limit - count)
+                if kept_count is not None:
+                    surplus = len(self._database.jobs.finished[state]) - kept_count
+                    most = min(limit - count, surplus)
+                    count += self._delete_old(state, TIME_MAX_MS + 1, most)
             self._prune_runs(now_ms - _RUN_KEPT_MS)
             self._prune_suspects()
             self._prune_misfits()

@@ -8,6 +8,7 @@ from typing import ClassVar
 import msgspec
 
 from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import FINISHED
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.operations.repair import Repairing
 from jobpool.store.records import KindRecord, Renewal, Run
@@ -160,18 +161,21 @@ def _moment(value: object) -> int:
 def _old_jobs(
     session: Session, retention: Retention, now_ms: int, limit: int
 ) -> list[int]:
+    """Return finished jobs to delete: older than kept, or beyond the count kept."""
     old: list[int] = []
-    for query, kept_s in (
-        ("old_succeeded", retention.succeeded_s),
-        ("old_canceled", retention.canceled_s),
-        ("old_dead", retention.dead_s),
-        ("old_quarantined", retention.quarantined_s),
-    ):
-        if kept_s is not None and len(old) < limit:
-            rows = session.rows(
-                query, before_ms=now_ms - round(kept_s * 1000), limit=limit - len(old)
-            )
-            old += [job_id for (job_id,) in rows]
+    for state in FINISHED:
+        room = limit - len(old)
+        kept_s: float | None = getattr(retention, f"{state}_s")
+        count: int | None = getattr(retention, f"{state}_count")
+        aged: Sequence[Row] = ()
+        if kept_s is not None and room > 0:
+            before_ms = now_ms - round(kept_s * 1000)
+            aged = session.rows(f"old_{state}", before_ms=before_ms, limit=room)
+        surplus: Sequence[Row] = ()
+        if count is not None and len(aged) < room:
+            surplus = session.rows(f"surplus_{state}", count=count, limit=room)
+        # Either are the oldest of their state: the longer list contains the other.
+        old += [job_id for (job_id,) in max(aged, surplus, key=len)]
     return old
 
 

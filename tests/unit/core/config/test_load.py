@@ -33,6 +33,27 @@ def test_without_settings_the_defaults_apply():
     }
 
 
+def test_retention_has_an_age_and_may_have_a_count():
+    """A value by itself is the age; what a table leaves out keeps its default."""
+    files = toml(
+        "[retention]\nsucceeded = '1d'\ncanceled = { count = 5 }\n"
+        "quarantined = { age = 'forever', count = 'none' }\n"
+        "[retention.dead]\nage = '90d'\ncount = 100000"
+    )
+    found = build(files=files)
+    assert found.settings.retention == Retention(
+        succeeded_s=86400.0, canceled_count=5, dead_s=90 * 86400.0, dead_count=100_000
+    )
+    shown = {name: (v.shown, v.origin) for name, v in found.values.items()}
+    assert shown["retention.dead"] == ("90d00h", "jobpool.toml [retention.dead] age")
+    assert shown["retention.dead.count"][0] == "100,000"
+    assert shown["retention.succeeded"] == (
+        "24h00m",
+        "jobpool.toml [retention] succeeded",
+    )
+    assert shown["retention.succeeded.count"] == ("none", "default")
+
+
 def test_default_memory_is_never_over_half_of_the_machines():
     """On a small machine the default shrinks and says so.
 
@@ -141,6 +162,12 @@ def test_wrong_values_name_their_flag_and_the_remedy(flags, message):
         ("[kinds.'no way']\ntimeout = 3", "is not a valid name"),
         ("[retention]\ndeed = '1d'", "did you mean 'dead'?"),
         ("[retention]\ndead = -1", "out of range"),
+        ("[retention]\ndead = { count = 0 }", "[retention.dead] count: 0 is out of"),
+        ("[retention]\ndead = { count = 1000001 }", "expected 1 to 1000000"),
+        ("[retention]\ndead = { count = '9d' }", "expected a whole number, got '9d'"),
+        ("[retention]\ndead = { age = 'old' }", "[retention.dead] age: "),
+        ("[retention]\ndead = { cuont = 1 }", "did you mean 'count'?"),
+        ("[retention]\ndead = [1]", "expected a duration"),
         ("queue_depth_max = 0", "0 is out of range"),
         ("store = 5", "expected text"),
         ("x = ", "is not valid TOML"),

@@ -187,6 +187,118 @@ ORDER BY finished_at_ms
 LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
 
+-- name: surplus_succeeded
+-- The oldest of those beyond :count, of which no more than need be are counted. In one
+-- statement: what another prune deletes meanwhile was among the oldest here too, and is
+-- not made up for by younger ones.
+WITH surplus AS MATERIALIZED (
+  SELECT id, finished_at_ms
+  FROM jobpool.jobs
+  WHERE state = 'succeeded'
+  ORDER BY finished_at_ms
+  LIMIT greatest(
+    0,
+    (
+      SELECT count(*)
+      FROM (
+        SELECT 1
+        FROM jobpool.jobs
+        WHERE state = 'succeeded'
+        LIMIT %(count)s::bigint + %(limit)s::bigint
+      ) AS counted
+    ) - %(count)s::bigint
+  )
+)
+SELECT j.id
+FROM surplus
+JOIN jobpool.jobs AS j ON j.id = surplus.id
+WHERE j.state || '' = 'succeeded' AND j.finished_at_ms = surplus.finished_at_ms
+FOR UPDATE OF j SKIP LOCKED
+
+-- name: surplus_canceled
+-- The oldest of those beyond :count, of which no more than need be are counted. In one
+-- statement: what another prune deletes meanwhile was among the oldest here too, and is
+-- not made up for by younger ones.
+WITH surplus AS MATERIALIZED (
+  SELECT id, finished_at_ms
+  FROM jobpool.jobs
+  WHERE state = 'canceled'
+  ORDER BY finished_at_ms
+  LIMIT greatest(
+    0,
+    (
+      SELECT count(*)
+      FROM (
+        SELECT 1
+        FROM jobpool.jobs
+        WHERE state = 'canceled'
+        LIMIT %(count)s::bigint + %(limit)s::bigint
+      ) AS counted
+    ) - %(count)s::bigint
+  )
+)
+SELECT j.id
+FROM surplus
+JOIN jobpool.jobs AS j ON j.id = surplus.id
+WHERE j.state || '' = 'canceled' AND j.finished_at_ms = surplus.finished_at_ms
+FOR UPDATE OF j SKIP LOCKED
+
+-- name: surplus_dead
+-- The oldest of those beyond :count, of which no more than need be are counted. In one
+-- statement: what another prune deletes meanwhile was among the oldest here too, and is
+-- not made up for by younger ones.
+WITH surplus AS MATERIALIZED (
+  SELECT id, finished_at_ms
+  FROM jobpool.jobs
+  WHERE state = 'dead'
+  ORDER BY finished_at_ms
+  LIMIT greatest(
+    0,
+    (
+      SELECT count(*)
+      FROM (
+        SELECT 1
+        FROM jobpool.jobs
+        WHERE state = 'dead'
+        LIMIT %(count)s::bigint + %(limit)s::bigint
+      ) AS counted
+    ) - %(count)s::bigint
+  )
+)
+SELECT j.id
+FROM surplus
+JOIN jobpool.jobs AS j ON j.id = surplus.id
+WHERE j.state || '' = 'dead' AND j.finished_at_ms = surplus.finished_at_ms
+FOR UPDATE OF j SKIP LOCKED
+
+-- name: surplus_quarantined
+-- The oldest of those beyond :count, of which no more than need be are counted. In one
+-- statement: what another prune deletes meanwhile was among the oldest here too, and is
+-- not made up for by younger ones.
+WITH surplus AS MATERIALIZED (
+  SELECT id, finished_at_ms
+  FROM jobpool.jobs
+  WHERE state = 'quarantined'
+  ORDER BY finished_at_ms
+  LIMIT greatest(
+    0,
+    (
+      SELECT count(*)
+      FROM (
+        SELECT 1
+        FROM jobpool.jobs
+        WHERE state = 'quarantined'
+        LIMIT %(count)s::bigint + %(limit)s::bigint
+      ) AS counted
+    ) - %(count)s::bigint
+  )
+)
+SELECT j.id
+FROM surplus
+JOIN jobpool.jobs AS j ON j.id = surplus.id
+WHERE j.state || '' = 'quarantined' AND j.finished_at_ms = surplus.finished_at_ms
+FOR UPDATE OF j SKIP LOCKED
+
 -- name: delete_attempts
 -- Of pruned jobs.
 DELETE FROM jobpool.attempts

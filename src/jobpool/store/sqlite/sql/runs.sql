@@ -141,6 +141,62 @@ WHERE state = 'quarantined' AND finished_at_ms < :before_ms
 ORDER BY finished_at_ms
 LIMIT :limit
 
+-- name: surplus_succeeded
+-- The oldest of those beyond :count, of which no more than need be are counted.
+SELECT id
+FROM jobpool_jobs
+WHERE state = 'succeeded'
+ORDER BY finished_at_ms
+LIMIT max(
+  0,
+  (
+    SELECT count(*)
+    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'succeeded' LIMIT :count + :limit)
+  ) - :count
+)
+
+-- name: surplus_canceled
+-- The oldest of those beyond :count, of which no more than need be are counted.
+SELECT id
+FROM jobpool_jobs
+WHERE state = 'canceled'
+ORDER BY finished_at_ms
+LIMIT max(
+  0,
+  (
+    SELECT count(*)
+    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'canceled' LIMIT :count + :limit)
+  ) - :count
+)
+
+-- name: surplus_dead
+-- The oldest of those beyond :count, of which no more than need be are counted.
+SELECT id
+FROM jobpool_jobs
+WHERE state = 'dead'
+ORDER BY finished_at_ms
+LIMIT max(
+  0,
+  (
+    SELECT count(*)
+    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'dead' LIMIT :count + :limit)
+  ) - :count
+)
+
+-- name: surplus_quarantined
+-- The oldest of those beyond :count, of which no more than need be are counted.
+SELECT id
+FROM jobpool_jobs
+WHERE state = 'quarantined'
+ORDER BY finished_at_ms
+LIMIT max(
+  0,
+  (
+    SELECT count(*)
+    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'quarantined' LIMIT :count + :limit)
+  ) - :count
+)
+
 -- name: delete_payloads
 -- Of pruned jobs.
 DELETE FROM jobpool_payloads WHERE job_id IN (SELECT value FROM json_each(:ids))
