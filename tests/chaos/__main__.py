@@ -4,7 +4,7 @@ Children, zygotes and supervisors are killed and stopped, the store is locked, f
 cut off or killed, clocks jump, descriptors and pids run out. Children, producers and
 the database each keep an account of their own. Then it is quiet, everything must
 drain, and the accounts must agree: nothing lost, invented, settled twice or run side
-by side, nobody blamed for another's death, nothing left behind.
+by side, no job blamed for another's death, nothing left behind.
 """
 
 import argparse

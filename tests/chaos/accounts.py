@@ -1,9 +1,9 @@
 """What all witnesses of a chaos run say, as one history for `invariants` to check.
 
 Theory of operation. Three witnesses know nothing of each other: the handlers' own
-marks, the database's account of itself, and whoever struck the blows. Where they must
+marks, the database's account of itself, and the nemesis. Where they must
 be joined, it is by token (marks and account), or by run, slot and time (account and
-blows): a death that somebody else caused explains one charge and no second one.
+blows): a death from outside explains one charge and no second one.
 """
 
 import json
@@ -95,7 +95,7 @@ class Accounts:
     litter: list[str]
     broken: list[str]
     host_oom: bool = False
-    """The kernel has killed somebody on this machine for want of memory."""
+    """The kernel has killed a process on this machine for lack of memory."""
     attempts: dict[int, Attempt] = field(default_factory=dict)
     leases: dict[int, Lease] = field(default_factory=dict)
 
@@ -208,7 +208,7 @@ class Accounts:
     def may_be_interrupted(self, lease):
         """Say whether a lease may have been ended through nobody's fault.
 
-        For a while after a fence nobody can tell whose a SIGKILL was.
+        For a while after a fence the sender of a SIGKILL is unknown.
         """
         return self.host_oom or (
             self.shared and self._was_kept_away(lease, after_s=RECENTLY_S)
@@ -217,7 +217,7 @@ class Accounts:
     def may_burst(self, lease):
         """Say whether a memory hog may have hit its backstop and raised MemoryError.
 
-        Its supervisor ends it long before; one that is stopped meanwhile ends nobody.
+        Its supervisor ends it long before, unless that is stopped meanwhile.
         """
         one = self.attempts.get(lease.token)
         return (

@@ -118,7 +118,7 @@ class Auditor(Witness):
         self._place = place
         self.changes: list[Change] = []
         self.unfinished = 0
-        """How many jobs have not ended, as of the last look."""
+        """How many jobs have not ended, as of the last reading."""
         self.looked = threading.Event()
 
     def work(self):
@@ -137,7 +137,7 @@ class Auditor(Witness):
 
     def _look(self, connection):
         last = self.changes[-1].seq if self.changes else 0
-        # PostgreSQL's numbers are given before the commit: look back a little.
+        # PostgreSQL assigns numbers before the commit: read back a little.
         seen = {change.seq for change in self.changes[-500:]}
         for row in self._place.read_audit(connection, max(0, last - 400)):
             change = Change._make(row)

@@ -1,7 +1,7 @@
 """The application of a chaos run: handlers that write down themselves what they do.
 
 A line of the marks is ``what job token attempt pid ns``: ``start`` first, ``tick``
-every 20 ms by whatever process of the attempt lives, then the deed, before it is done:
+every 20 ms by whatever process of the attempt lives, then its act, beforehand:
 ``stop`` (it returns), ``raise``, ``die``, ``hang``, ``hog``, or after that ``burst``
 (there was no more memory to be had, and it raises that). No supervisor can take a line
 back, and none can write one.
@@ -117,7 +117,7 @@ def hog(call, lasts_ms):
             taken.append(b"x" * HOG_STEP_BYTES)
             time.sleep(0.002)
     except MemoryError:
-        # Far beyond its limit, at the backstop: nobody has looked for long.
+        # Far beyond its limit, at the backstop: not sampled for long.
         taken.clear()
         mark("burst")
         raise

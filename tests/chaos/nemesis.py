@@ -73,12 +73,12 @@ class Blow(NamedTuple):
 
 
 class Nemesis:
-    """Strikes until it is told to end, and then leaves everything mended.
+    """Strikes until it is told to end, and then leaves everything repaired.
 
     Args:
         rng: decides everything.
         place: whose store and machine it harms.
-        crew: whom it harms.
+        crew: the supervisors that it harms.
         without: sorts of blows to leave out.
     """
 
@@ -170,7 +170,7 @@ class Nemesis:
         before = self._hits
         self._strikes[sort](sort)
         pause_s = self._rng.expovariate(self._rates[sort] / 60)
-        if self._hits == before:  # nobody was there, or was struck so already
+        if self._hits == before:  # no target was there, or it was struck so already
             pause_s = min(pause_s, AGAIN_S)
         if time.monotonic() + pause_s < until_s:
             self._after(pause_s, partial(self._recur, sort, until_s))

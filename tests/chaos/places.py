@@ -26,10 +26,10 @@ libc = ctypes.CDLL(None, use_errno=True)
 DISK_BYTES = 512 << 20
 COMMAND_S_MAX = 60
 LOCK_S_MAX = 1.0
-"""So long the nemesis waits for a lock at most: who holds it may be a supervisor that
-the nemesis itself has stopped, and nobody else continues."""
+"""The nemesis waits for a lock at most so long: its holder may be a supervisor that
+the nemesis itself has stopped, and that nothing else continues."""
 OUTAGE_S_MAX = 20.0
-"""Instead, while nobody is harmed: who holds it lets go of it."""
+"""Used instead while nothing is harmed: the holder releases it."""
 QUERY_S_MAX = 60
 HARMED = (sqlite3.OperationalError, psycopg.OperationalError)
 """A store that is harmed already answers the nemesis itself so."""
@@ -88,7 +88,7 @@ class Place:
             wait_s: so long it may take until it is there.
 
         Raises:
-            LockedOut: it was not to be had in time.
+            LockedOut: it was not available in time.
         """
         raise NotImplementedError
 

@@ -9,7 +9,7 @@ from chaos.places import HARMED, PLACES, LockedOut
 
 @pytest.fixture(params=PLACES)
 def place(request, tmp_path):
-    """Make a store of either sort, which nobody else uses."""
+    """Make an unused store of either sort."""
     made = PLACES[request.param](tmp_path, is_alone=False)
     yield made
     made.close()

@@ -18,7 +18,7 @@ from support.readme import PAGES
 BUGS_MIN = 40
 PLANTED_HERE_MIN = 10
 SOON = 100
-"""Seeds: those that were seen as soon as that are looked for in each gate."""
+"""Seeds: bugs that were seen this soon are hunted in each gate."""
 BUGS, FOUND = table.read()
 SOON_SEEN = {name: one.seeds for name, one in FOUND.items() if 0 < one.seeds <= SOON}
 SOWN = (*PLANTS, *SUITE_BUGS)

@@ -11,7 +11,7 @@ from support.readme import DOCUMENTS, PAGES, ROOT
 
 WORDS_MAX = 1200
 LONG = {"figures", "changes"}
-"""Pages that are looked things up in, not read."""
+"""Reference pages, which are not read from beginning to end."""
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _PARAGRAPH = re.compile(r"""[A-Za-z`"'(\[]|\*\*""")

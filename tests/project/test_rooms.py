@@ -16,7 +16,7 @@ ROOT_ENTRIES_MAX = 16
 WITH_CODE = {PACKAGE, PACKAGE / "cli"}
 """The public names, and the entry point of the command: they are what people import."""
 EVERYBODYS = {"errors"}
-"""What every room may import: nobody need say so."""
+"""What every package may import without naming it."""
 GUIDES = [SRC / "README.md", ROOT / "tests" / "README.md"]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 CHECKS = 3
-"""After so many for what is to be deleted it is gone, if anybody looks."""
+"""After so many rounds, what is to be deleted is gone."""
 
 
 def conclude(world: World) -> None:

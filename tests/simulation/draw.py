@@ -80,7 +80,7 @@ KILLERS_SHARE = 0.04
 SNOOZING_SHARE = 0.03
 """Of the jobs."""
 BURST_AFTER = 4
-"""With more jobs, every other one comes at the same moment."""
+"""With more jobs, every other one comes at the same time."""
 QUICK_S = 0.0004
 COMPLETE_S = (2.0, 12.0)
 LIMITS_S = (3.0, 20.0)

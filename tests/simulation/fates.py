@@ -129,14 +129,14 @@ def _done(
     completed: bool = False,
     undone: bool = False,
 ) -> Done:
-    """Report the end of an attempt, and look for the next.
+    """Report the end of an attempt, and check for the next.
 
     Args:
         tree: whose.
         frame: the attempt.
         error: what its handler raised.
         surprise: what it has left behind.
-        go_on: look for the next.
+        go_on: check for the next.
         completed: its handler called `complete`.
         undone: and did not commit that.
     """

@@ -86,7 +86,7 @@ class Tree:
         """When the last thing that it has sent arrives."""
         self.send: Callable[[FromChild | str], None] = lambda _frame: None
         self.frozen = False
-        """Somebody has stopped it: what it was about to do never happens."""
+        """It was stopped: what it was about to do never happens."""
         self.on_end: Callable[[], None] = lambda: None
 
     def begin(self, frame: RunJob) -> None:
@@ -188,7 +188,7 @@ class Host:
         self.asleep_s: float | None = None
         """Since when it is suspended."""
         self.goes_first: Callable[[], None] = lambda: None
-        """What is done when it wakes up, before anybody looks at a clock."""
+        """What is done when it wakes up, before any clock is read."""
         self.oom_kills = 0
 
     @property
@@ -201,7 +201,7 @@ class Host:
         self.runs.pop(run, None)
 
     def prove_dead(self, run: str, *, same_boot: bool) -> Proof:
-        """Do as `maintenance.death_proof` does, in the task of whoever asks."""
+        """Do as `maintenance.death_proof` does, in the caller's task."""
         kernel = self.world.kernel
         found = self.runs.get(run)
         if found is None:

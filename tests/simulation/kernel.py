@@ -27,7 +27,7 @@ EVENTS_MAX = 40_000
 LONG_EVENTS_MAX = 4 * EVENTS_MAX
 """A run that takes more of them does not come to an end; nor does one of days."""
 GRAIN_S = 1e-7
-"""Who waits at all waits so long: after weeks a shorter time adds nothing to them."""
+"""The shortest wait: after weeks a shorter time would add nothing to the clock."""
 Act = Callable[[], object]
 
 
@@ -109,7 +109,7 @@ class Kernel:
         self.hub = getcurrent()
         self.current: Task | None = None
         self.crashes: list[str] = []
-        """Exceptions that nobody has caught."""
+        """Uncaught exceptions."""
         self.sometimes: Counter[str] = Counter()
         """Rare things that have happened."""
         self.random = random.Random(seed)
@@ -118,7 +118,7 @@ class Kernel:
         self._asked = 0
         self._urgent: deque[Act] = deque()
 
-    # -- moments ---------------------------------------------------------------------
+    # -- time ------------------------------------------------------------------------
 
     def at(self, when_s: float, act: Act, process: Process | None = None) -> None:
         """Call *act* at a time, as a part of *process* if one is given."""

@@ -15,7 +15,7 @@ from simulation.simulate import run_seed
 
 CHUNK = 50
 GC_AFTER = 50_000
-"""Scenarios leave cycles behind, but few; looking for them often costs a tenth."""
+"""Scenarios leave cycles behind, but few; searching for them often costs a tenth."""
 
 
 class Sums(NamedTuple):

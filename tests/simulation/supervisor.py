@@ -98,7 +98,7 @@ class SimHousekeeping(_Green, Housekeeping):
     """`Housekeeping` as a task."""
 
     def check_rarely(self) -> None:
-        """Look for kinds that are held as rarely as those that start from now on."""
+        """Check for held kinds as rarely as supervisors that start from now on."""
         for turn in self._turns:
             if turn.chore == self._breakers:
                 turn.every_s = housekeeping.BREAKERS_EVERY_S
@@ -275,7 +275,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         try:
             self.exit_code = self._run_in(self.directory, None)
         except StoreError as error:
-            # There is one store: there is no reason, unless somebody has ended the run.
+            # There is one store: there is no reason, unless the run has been ended.
             if not self.world.forgets():
                 self.kernel.crashes.append(f"{self.name} gave up: {error}")
             self.exit_code = serve.EXIT_FAILED
@@ -347,7 +347,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
 }
 """How often supervisors really check things."""
 _COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 7200.0, 12.0, 3.0)
-"""The same but for what follows, so that hours cost little."""
+"""The same except for what follows, so that hours cost little."""
 BREAKERS_S = 5.0
 """As really: while things go wrong supervisors must hear of each other's."""
 END_S = 2.0

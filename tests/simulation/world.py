@@ -76,11 +76,11 @@ class World:
         self.locked: dict[int, float] = {}
         self.newest_job = 0
         self.away_until_s = 0.0
-        """Nobody starts a supervisor before."""
+        """No supervisor is started before."""
         self.deleted: list[Row] = []
         """Jobs as they stood when they were deleted."""
         self.reclaim_pause_s = 0.0
-        """Between two looks for dead runs, at least."""
+        """Between two searches for dead runs, at least."""
         self.nemesis = Nemesis(self)
         self.completions = Completions(self)
         self._plans: dict[str, JobPlan] = {}
@@ -254,7 +254,7 @@ class World:
             try:
                 self._producer_store.operate(what, job)
             except JobpoolError:
-                return  # whoever it was looks again later
+                return  # the caller checks again later
             self.ring()
 
         self.kernel.spawn(self._producer, act)
@@ -305,7 +305,7 @@ class World:
             if not (self._restless and self.random.random() < 0.1):
                 self.kernel.after(self.kernel.soon_s(), supervisor.on_wake)
 
-    # -- who is where ------------------------------------------------------------------
+    # -- places ------------------------------------------------------------------------
 
     def store_clock(self, host: Host) -> HostClock:
         """Return the clock that the store uses for a process on a host."""

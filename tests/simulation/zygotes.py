@@ -35,7 +35,7 @@ class SimZygotes:
         """Number of the zygote that forks for a pool."""
         self.coming: dict[str, int] = {}
         self.children: dict[str, set[Tree]] = {}
-        """Whom the zygotes of a pool guard."""
+        """The children that the zygotes of a pool guard."""
         self.unguarded: dict[str, set[Tree]] = {}
         self.forking: dict[str, set[int]] = {}
         self.on_fork_failed: Callable[[int, str], None] = lambda _n, _t: None
@@ -120,7 +120,7 @@ class SimZygotes:
         self._end_children("supervisor")
 
     def check_fence(self) -> None:
-        """Look at the fence: end the children if their leases have run out."""
+        """Check the fence: end the children if their leases have expired."""
         run = self.run
         if run is None or run.host.clock.boottime_s() < run.fence_s:
             return

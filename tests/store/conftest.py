@@ -69,7 +69,7 @@ def store_url(new_store_url, database_path):
 
 @pytest.fixture
 def open_one(store_url, tmp_path):
-    """Open the test's database; one in memory is shared by all who open it here."""
+    """Open the test's database; one in memory is shared by all stores opened here."""
     if not store_url.startswith("memory:"):
         return lambda **options: open_store(store_url, **options)
     database = MemoryDatabase(store_url.removeprefix("memory:"))

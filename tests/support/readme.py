@@ -96,7 +96,7 @@ class Block(NamedTuple):
     text: str
     line: int
     reason: str | None
-    """Why it is only shown; None: nobody says so."""
+    """Why it is only shown; None: no reason is given."""
 
     @property
     def is_run(self) -> bool:
@@ -111,7 +111,7 @@ class Step(NamedTuple):
     before: list[str]
     """Lines until Ctrl-C, or all of them."""
     after: list[str] | None
-    """Lines after Ctrl-C; None: nobody types it."""
+    """Lines after Ctrl-C; None: it is not typed."""
 
 
 class Answer(NamedTuple):
@@ -163,7 +163,7 @@ def masked(lines: list[str]) -> list[str]:
 
 
 class Walk:
-    """One reader who does everything that a document shows.
+    """A reader who does everything that a document shows.
 
     Args:
         document: the README or a page.
@@ -313,7 +313,7 @@ class Walk:
         return answers
 
     def _store_copy(self) -> sqlite3.Connection | psycopg.Connection:
-        """Return a copy of the SQLite store, or a transaction that nobody commits."""
+        """Return a copy of the SQLite store, or a transaction that is not committed."""
         path = self._directory / "jobpool.db"
         if not path.exists():
             return psycopg.connect(self._environment[DATABASE_VARIABLE])

@@ -13,14 +13,14 @@ PROMISED = {
     ("jobpool.store.move.target", "PATIENCE_S"): 3600,
     # A session that is open for longer is a concern.
     ("jobpool.store.postgres.health", "SNAPSHOT_PATIENCE_S"): 60,
-    # Rings of one process, a second and at once.
+    # Wake-ups of one process, per second and at once.
     ("jobpool.store.postgres.store", "WAKES_PER_S"): 20,
     ("jobpool.store.postgres.store", "WAKES_AT_ONCE"): 20,
     # Other writers of the file have their turn; strangers are waited for half as long.
     ("jobpool.store.sqlite.connection.write_lock", "WAIT_S"): 10,
     ("jobpool.store.sqlite.connection.connect", "BUSY_TIMEOUT_S"): 5,
     ("jobpool.store.sqlite.connection.session", "BUSY_CHECK_S"): 0.1,
-    # A ring never blocks who rings.
+    # A wake-up never blocks its sender.
     ("jobpool.store.wakeup", "LOCK_S"): 0.1,
     # The oldest that the manual names.
     ("jobpool.store.sqlite.connection.connect", "OLDEST"): (3, 35, 0),

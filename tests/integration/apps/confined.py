@@ -1,4 +1,4 @@
-"""A handler that looks around in its enclosure, and tries to get at what is outside."""
+"""A handler that explores its enclosure and tries to reach what is outside."""
 
 # Written as an intruder writes:
 # ruff: noqa: PTH101, PTH110, PTH114, PTH116, PTH123, PTH208, SIM115

@@ -72,7 +72,7 @@ def take_usr2(_):
 
 @app.handler
 def hold_interpreter(_):
-    max(range(10**13))  # one C loop, without a look at signals
+    max(range(10**13))  # one C loop that never checks for signals
 
 
 @app.handler

@@ -311,7 +311,7 @@ def test_django(plain, jobs, add, count):
 
 def test_the_supervisors_are_woken_after_the_commit(plain, url, jobs, add):
     """transaction() wakes supervisors once it has committed."""
-    jobs.close()  # a store that has just rung would not ring again so soon
+    jobs.close()  # the store's limit on wake-ups would drop a second one
     store = open_store(url)
     store.wait_for_wake(0.0)
     with psycopg.connect(plain) as connection, jobs.transaction(connection):

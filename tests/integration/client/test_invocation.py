@@ -15,7 +15,7 @@ from jobpool import JobPool, SoftTimeout
 
 WAIT_S = 30
 FOREVER_S = 86_400
-"""Whoever sleeps so long is woken, or the test's own time limit strikes."""
+"""A sleep this long is interrupted, or the test's own time limit ends it."""
 
 
 @pytest.fixture(autouse=True)

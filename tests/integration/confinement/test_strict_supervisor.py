@@ -1,6 +1,6 @@
 """The strict level under a real supervisor: all ends reported, nothing left.
 
-`test_strict` covers an ordinary user. Here it is root, or whoever runs this.
+`test_strict` covers an ordinary user. Here it is root, or the user that runs the test.
 """
 
 import json
@@ -172,7 +172,7 @@ for name, text in told.items():
 
 
 def run_in_user_namespace(script, cwd):
-    """Run Python in a user namespace in which it is root, and nobody else is there."""
+    """Run Python as root of a user namespace without any other user."""
     return subprocess.run(
         [sys.executable, "-c", IN_A_USER_NAMESPACE + script],
         cwd=cwd,

@@ -251,7 +251,7 @@ def test_an_executor_works_in_a_degraded_caller(tmp_path, closed):
         "os.rmdir(folder + '/gone')\n"
         "with jobpool.Executor(1) as executor:\n"
         "    found = executor.submit(abs, -3).result()\n"
-        # It is no message to the host, and wakes nobody.
+        # It is no message to the host, and wakes no thread.
         "    executor.submit(print, 'lost' * 20).result()\n"
         "    executor.submit(print, 'lost' * 20).result()\n"
         "    assert found == executor.submit(abs, -3).result()\n"

@@ -58,7 +58,7 @@ def test_a_file_in_place_of_the_tree_is_removed(tmp_path):
 
 @pytest.fixture
 def own_place():
-    """Provide a directory of an ordinary user, as whom the test runs meanwhile."""
+    """Provide a directory of an ordinary user; the test runs as that user meanwhile."""
     place = Path(tempfile.mkdtemp())
     user = os.geteuid()
     if user == 0:

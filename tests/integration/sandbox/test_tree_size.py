@@ -88,7 +88,7 @@ def test_a_tree_is_counted_once_the_host_has_grown_by_a_step(counts):
         assert not size.grows
     assert size.sample(0.3, 4096, 756) == 300
     assert size.grows
-    assert size.sample(0.35, 4096, 756) == 310  # who grew is counted once more
+    assert size.sample(0.35, 4096, 756) == 310  # a tree that grew is counted once more
     assert not size.grows
     assert size.sample(0.4, 4096, 1000) == 310
     size.begin()

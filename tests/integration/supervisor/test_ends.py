@@ -37,7 +37,7 @@ while not pathlib.Path(__file__).with_name("go").exists():
 DRAIN_S = 1.0
 END_S = DRAIN_S + 2.0
 BUSY_MACHINE_S = 2.0
-"""So much longer it may take beside other tests; it took 20 s, or for ever."""
+"""Extra time beside other tests. Before the fix it took 20 s, or forever."""
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_an_end_that_cannot_be_stored_is_given_up_and_run_again(site):
     site.wait_begun(job)
     other = sqlite3.connect(site.folder / "jobpool.db", isolation_level=None)
     with contextlib.closing(other):
-        other.execute("BEGIN EXCLUSIVE")  # as somebody's long transaction
+        other.execute("BEGIN EXCLUSIVE")  # like another program's long transaction
         site.open_gate("open")
         wait_until(lambda: site.witnesses("ended"), PATIENCE_S, "the handler's end")
         assert ends_in_time(supervisor, signal.SIGTERM) == 1

@@ -212,7 +212,7 @@ def test_duplicates_in_one_batch_count_as_if_enqueued_in_turn(store):
     created = [answer.created for answer in answers]
     assert created == [True, False, True, False, False, True, False]
     assert (a, c, f) == (b, d, g)
-    assert e == a  # The key is looked at first.
+    assert e == a  # The key is checked first.
     assert store.count(EVERYTHING) == 3
 
 

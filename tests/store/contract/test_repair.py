@@ -61,7 +61,7 @@ WRONG = {
 """NULL comes besides, wherever the database lets it in."""
 NO_TWIN = {"state", "token", "supervisor", "leased_at_ms", "run_at_ms"}
 NO_TWIN |= {"cancel_requested", "expires_at_ms"}
-"""Columns by whose spoiling a job may end in yet another way than its twin."""
+"""Columns whose damage may make a job end differently from its twin."""
 TABLES = {
     "sqlite": [
         *("jobs", "payloads", "results", "attempts", "runs", "kinds", "pauses"),
@@ -368,8 +368,8 @@ def complaint(queue, whole, before, column):
 
     Args:
         queue: worked off.
-        whole: how they end where nothing is spoilt.
-        before: how those stood that were spoilt; of others nothing is said.
+        whole: how they end where nothing is damaged.
+        before: the former states of the damaged ones only.
         column: of the jobs themselves that was; None: another table's.
     """
     found = queue.states()

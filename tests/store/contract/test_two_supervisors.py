@@ -29,7 +29,7 @@ def test_two_supervisors_share_the_work_without_overlap(store_factory):
             batch = store.lease(run_id, {"cpu": 7}, KINDS)
             granted[run_id] += batch.leases
             left = [succeeded(one) for one in batch.leases]
-            while left:  # The other one's look at a row may hold it for a moment.
+            while left:  # The other one may hold a row briefly while it reads it.
                 receipts = store.settle(left)
                 assert set(receipts) <= {Receipt.ACCEPTED, Receipt.LATER}
                 left = [

@@ -49,7 +49,7 @@ class MemoryMachine(StoreMachine):
         """Nothing of a failed transaction is left or has been seen by others."""
         mine, other = self.stores[which], self.stores[1 - which]
         before = seen(other)
-        with pytest.raises(ZeroDivisionError), mine.transaction():  # noqa: PT012 - others look before the end
+        with pytest.raises(ZeroDivisionError), mine.transaction():  # noqa: PT012 - others read before the end
             change_everything(mine, self.runs[which])
             assert seen(mine) != before
             assert seen(other) == before

@@ -118,7 +118,7 @@ def test_a_closed_store_releases_the_fifos_it_has_written_to(store_factory, tmp_
     store.wake()
     assert os.read(ear, 9) == b"\0\0"
     store.close()
-    assert os.read(ear, 9) == b""  # The end of the file: nobody writes any more.
+    assert os.read(ear, 9) == b""  # The end of the file: it has no writer any more.
     os.close(ear)
 
 

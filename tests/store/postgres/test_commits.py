@@ -105,7 +105,7 @@ def test_a_call_that_returns_has_taken_effect_and_one_that_raises_has_not(
         with pytest.raises(StoreUnavailable):
             call.act(far, given)
         assert not call.has_happened(near, given)
-        returned = call.act(far, given)  # whoever hears so may do it again
+        returned = call.act(far, given)  # a caller with this error may do it again
     else:
         returned = call.act(far, given)
     assert not proxy.is_armed
@@ -275,7 +275,7 @@ def test_the_outcome_of_a_read_only_transaction_is_never_unknown(proxy, near, fa
     Raised at once, not looked up.
     """
     lease(far)
-    proxy.accept_no_more()  # who looked up what became of it would not be answered
+    proxy.accept_no_more()  # a look-up of the outcome would not be answered
     proxy.cut_at(b"ROLLBACK", delivered=False)
     with pytest.raises(StoreUnavailable):
         far.lease("run-1", {"cpu": 4}, KINDS)

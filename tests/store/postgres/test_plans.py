@@ -74,7 +74,7 @@ SITUATIONS = {
     "no canceled when analyzed": ("runnable", "canceled"),
     "all was pending when analyzed, all leased": ("pending", "leased"),
 }
-"""In which state all jobs stood when somebody looked last (None: nobody ever has; "":
+"""The state of all jobs when statistics were last updated (None: never; "":
 there was none), and in which they stand now."""
 
 
@@ -205,7 +205,7 @@ class Table(NamedTuple):
     connection: psycopg.Connection
     schema: str
     is_known: bool
-    """Somebody has looked at its rows. Before, a sort is no fault: autovacuum looks at
+    """Its statistics are known. Before, a sort is no fault: autovacuum updates
     a table after twenty thousand changes."""
 
     def do(self, text, **values):

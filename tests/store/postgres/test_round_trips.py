@@ -15,9 +15,9 @@ from jobpool.store.records import Filter
 from support.store.storing import KINDS, begin_run, new_job
 
 TRIPS_MAX = 3
-"""Of a lease or an enqueue: begin and look; change; commit."""
+"""For a lease or an enqueue: begin and read; change; commit."""
 AFTER_A_LOOK_S = 0.2
-"""A look at the depth of the queue stands for less."""
+"""A check of the queue's depth is valid for less."""
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def test_a_lease_is_committed_in_three_trips(queue, tmp_path):
 @pytest.mark.parametrize("pause_s", [0.0, AFTER_A_LOOK_S])
 def test_one_job_is_stored_in_two_trips(queue, tmp_path, pause_s):
     """Also when the depth of the queue has to be checked anew."""
-    time.sleep(pause_s)  # the look's age is the real clock's
+    time.sleep(pause_s)  # the check's age is by the real clock
     with traced(queue, tmp_path / "trace") as lines:
         queue.enqueue([new_job()])
     assert completed(lines)[-1] == "COMMIT"

@@ -187,7 +187,7 @@ def test_the_connection_is_replaced_after_an_io_error(store, code, is_replaced):
 
 
 def test_errors_have_sqlites_own_error_as_cause(store_factory, by_hand):
-    """For whoever investigates."""
+    """For debugging."""
     store = store_factory()
     by_hand.execute("ALTER TABLE jobpool_payloads RENAME TO elsewhere")
     with pytest.raises(JobpoolBug, match="please report") as raised:

@@ -189,7 +189,7 @@ def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path, content):
 
 
 def test_opening_without_create_changes_nothing(tmp_path):
-    """create=False: neither a file nor tables in somebody's database."""
+    """create=False: neither a file nor tables in another database."""
     path = tmp_path / "jobs.db"
     with pytest.raises(StoreRefused, match="there is no store"):
         open_store(url_of(path), create=False)

@@ -194,7 +194,7 @@ def run(act, decide, hear, before=None):
 
     Args:
         act: what the child does; an exception is its traceback and exit code 1.
-        before: what the child does first, without anybody looking.
+        before: what the child does first, unobserved.
         decide: gets each `Call`, returns `GO_ON`, `KILL` or an errno.
         hear: gets each `Told`; the child waits until it returns.
 
@@ -258,7 +258,7 @@ def _listen(listener, pid, decide, hear):
         if not ready:
             raise TimeoutError(f"the child made no call for {PATIENCE_S:g} s")
         if not ready[0][1] & select.POLLIN:
-            return  # Nobody is under the filter any more.
+            return  # No process is under the filter any more.
         buffer[:] = empty
         try:
             fcntl.ioctl(listener, _RECEIVE, buffer)

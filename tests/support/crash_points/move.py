@@ -3,7 +3,7 @@
 Theory of operation. The mover is a child under the filter of `crash_filter`; the server
 is a real one. Points are counted by the call's name, because how often a socket has
 nothing to read yet is the network's business. Whatever happens to the mover, the target
-shows nothing or all of it; then somebody else goes on with the move, or gives it up,
+shows nothing or all of it; then another process continues the move, or abandons it,
 and each job is in one place, as it was, and once.
 """
 
@@ -77,7 +77,7 @@ def source_url(directory):
 
 
 def points_of_a_move():
-    """Return every point of a move, from one that nobody interrupts."""
+    """Return every point of a move, from an uninterrupted one."""
     base, calls = base_of_moves(), Counter()
 
     def decide(call):

@@ -49,7 +49,7 @@ ERRORS = {
     "write": (errno.EIO, errno.ENOSPC, errno.EINTR),
 }
 _FOR_EVER = frozenset({errno.EIO, errno.ENOSPC, errno.ENOMEM, errno.EMFILE})
-"""A call that is interrupted each time is tried again for ever, and rightly."""
+"""A call that is interrupted each time is tried again forever, and rightly."""
 DONE, _NOT_DONE, _UNKNOWN, _UNTIDY, _WRONG = range(1, 6)
 _IN_DOUBT = 9
 """An exit code: the last thing it said was that it does not know."""

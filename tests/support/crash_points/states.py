@@ -29,7 +29,7 @@ _SHM = "jobs.db-shm"
 
 
 class Reference(NamedTuple):
-    """What an operation does when nobody interrupts it.
+    """What an operation does when it is not interrupted.
 
     Attributes:
         base: the prepared directory; to be copied.
@@ -73,7 +73,7 @@ def _everything(connection):
         name: sorted(map(repr, connection.execute(f'SELECT * FROM "{name}"')))  # noqa: S608 - a table that is there
         for name in tables
     }
-    # What says only that a failed commit was overwritten is nobody's state.
+    # A record that a failed commit was overwritten belongs to no state.
     meta = [row for row in rows.get("jobpool_meta", []) if "b'overwritten'" not in row]
     return {"schema": list(map(repr, schema)), **rows, "jobpool_meta": meta}
 

@@ -28,7 +28,7 @@ too soon to say anything, 6 until its probation is longer than it takes (up to t
 minutes), one beside others that were there before it, and 5 that it pays for."""
 Finding = tuple[int, str]
 Death = tuple[str, float]
-"""Where, and when: what ended on one host at one moment died one death."""
+"""Where, and when: all that ended on one host at one time is one death."""
 
 
 class Deaths:
@@ -78,7 +78,7 @@ def unjust_losses(history: History) -> Iterator[Finding]:
             continue
         death = deaths.of_run[record.holder]
         if record.presumed and death[1] > record.at_s:
-            # Its lease had expired: nobody pays for what killed its run afterwards.
+            # Its lease had expired: its run's later death is charged to no job.
             death = death[0], record.at_s
         striker = deaths.striker.get(death, record.job)
         hit_by[record.job].add(striker)

@@ -31,7 +31,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "done_snoozed": frozenset(("lost",)),
     "itself": _BY_SUPERVISOR | {"crashed", "lost"},
     "supervisor": _BY_SUPERVISOR | {"lost"},
-    # It may be charged for the one death that somebody else has caused.
+    # It may be charged for the one death that another has caused.
     "nemesis": _BY_SUPERVISOR | {"crashed", "lost"},
     "orphaned": frozenset(("lost",)),
     "fence": frozenset(("interrupted", "lost")),

@@ -194,7 +194,9 @@ class CuttingProxy:
             listener, self._listener = self._listener, None
             for plug in listener.sockets:
                 self._loop.remove_reader(plug.fileno())
-            await _turns()  # asyncio loses who was accepted just now, if it is closed
+            await (
+                _turns()
+            )  # asyncio loses a connection accepted just now, if it is closed
             listener.close()
 
     async def _cut_all(self) -> int:

@@ -49,7 +49,7 @@ class Guardian:
         """Start the server and wait until it takes connections."""
         deadline = time.monotonic() + START_S_MAX
         while not self._try_start(deadline):
-            # After a kill the backends of the old server need a moment to notice.
+            # After a kill the backends of the old server need a short time to notice.
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the server does not start:\n{self._log_end()}")
             time.sleep(POLL_S)
@@ -156,7 +156,7 @@ def main() -> None:
         pass  # the owner ended before or while we spoke
     finally:
         guardian.clean_up()
-        # Whoever holds the pipe's other end must not wake the interpreter's complaint.
+        # A reader of the pipe's other end must not cause the interpreter's complaint.
         os._exit(0)
 
 

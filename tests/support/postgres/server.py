@@ -61,7 +61,7 @@ class Server:
         self.tcp_url = tcp_url
         """The same role over TCP, with its password."""
         self.admin_url = admin_url
-        """A superuser, or the same role on somebody else's server."""
+        """A superuser, or the same role on a given server."""
 
     @property
     def is_ours(self) -> bool:
@@ -69,7 +69,7 @@ class Server:
         return False
 
     def fresh_url(self, base: str | None = None) -> str:
-        """Return *base* (or `url`) with a schema that nobody has used."""
+        """Return *base* (or `url`) with an unused schema."""
         return with_query(base or self.url, schema=f"t_{secrets.token_hex(6)}")
 
     def drop(self, url: str) -> None:
@@ -77,7 +77,7 @@ class Server:
         schema = query_of(url)["schema"]
         with self.connect() as connection:
             connection.execute("SET client_min_messages = error")
-            # Somebody's forgotten transaction shall be named, not waited for.
+            # A forgotten transaction should be named, not waited for.
             connection.execute("SET lock_timeout = '10s'")
             connection.execute(
                 sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(
@@ -86,7 +86,7 @@ class Server:
             )
 
     def connect(self, url: str | None = None, **options) -> psycopg.Connection:
-        """Open a connection such as a curious person's: autocommit, not the store's."""
+        """Open a direct connection: autocommit, not the store's."""
         return psycopg.connect(
             libpq_url(url or self.admin_url), autocommit=True, **options
         )
@@ -269,7 +269,7 @@ def binaries() -> Path:
     """Find the directory with initdb and postgres.
 
     Raises:
-        RuntimeError: nobody has installed them.
+        RuntimeError: they are not installed.
     """
     version = os.environ.get("JOBPOOL_TEST_POSTGRES_VERSION", "18")
     # Located, not imported: the import warns, takes locks and reads the environment.
@@ -288,7 +288,7 @@ def server_user() -> pwd.struct_passwd:
 
 
 def free_port() -> int:
-    """Return a TCP port on the loopback that was free a moment ago."""
+    """Return a TCP port on the loopback that was free just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Census(NamedTuple):
-    """Counts at one moment, while nothing runs."""
+    """Counts at one time, while nothing runs."""
 
     processes: int
     """Whose environment has the marker: the supervisor's, and all that they started."""
@@ -26,8 +26,8 @@ def take_census(supervisor_pid, marker, tmp):
 
     Args:
         supervisor_pid: its pid.
-        marker: ``NAME=value``, a variable in its environment and nobody else's.
-        tmp: its TMPDIR, which nobody else uses.
+        marker: ``NAME=value``, a variable in its environment and no other's.
+        tmp: its TMPDIR, which no other process uses.
     """
     family = [int(p.name) for p in Path("/proc").iterdir() if _has(p, marker.encode())]
     keepers = [supervisor_pid, *_zygotes(supervisor_pid)]

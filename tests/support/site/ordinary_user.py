@@ -47,7 +47,7 @@ def clear_the_way(paths):
 
 
 def become_ordinary():
-    """Be nobody from now on."""
+    """Become the user nobody."""
     called(_libc.unshare(_NEW_NS))
     mount(None, "/", None, _REC | _PRIVATE)
     os.umask(0o022)

@@ -19,7 +19,7 @@ class Pause(NamedTuple):
 
 
 class Service:
-    """A supervisor's process, started again whenever somebody asks for it.
+    """A supervisor's process, started again on request.
 
     Args:
         name: short and unlike others.
@@ -31,7 +31,7 @@ class Service:
     def __init__(self, name, words, *, directory, env):
         self.name = name
         self.own_ends: list[int] = []
-        """Exit codes of supervisors that ended although nobody had told them to."""
+        """Exit codes of supervisors that ended without a request."""
         self.pauses: list[Pause] = []
         self.log = directory / f"{name}.log"
         self._directory, self._words, self._env = directory, words, env

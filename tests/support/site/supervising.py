@@ -3,7 +3,7 @@
 A `Site` is a directory with an application, a store and any number of supervisors,
 each a process started from the command line, its log in a file. Every process below
 them carries the site's marker in its environment, so that `Site.processes` finds
-what nobody was meant to leave behind.
+leftovers.
 """
 
 import contextlib
@@ -157,7 +157,7 @@ class Supervisor:
 class Site:
     """A folder with an application, its store, and supervisors.
 
-    Words that come *before* a supervisor's command start it as somebody else, say.
+    Words that come *before* a supervisor's command can start it as another user.
     """
 
     def __init__(self, folder, app=None, *, config="", logs=None, before=()):
@@ -232,7 +232,7 @@ class Site:
         wait_until(lambda: not self.processes(), timeout_s, "every process's end")
 
     def close(self):
-        """Kill what is left, whoever left it."""
+        """Kill everything that is left."""
         for supervisor in self.supervisors:
             supervisor.kill()
         while left := self.processes():

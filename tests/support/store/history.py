@@ -1,6 +1,6 @@
 """What happened in a run, as plain records: the one input of `invariants`.
 
-Whoever runs jobs under faults writes them: the simulation for every step, chaos and
+The test layers write them: the simulation for every step, chaos and
 crash-point tests for what they can see (children's own marks, the store's rows). A
 record names a job by its id, a lease by its token, a supervisor by its run. `at_s` is
 true time on one axis; `store_ms` is the store's clock, which may jump.
@@ -73,7 +73,7 @@ class Settled(Record, frozen=True, kw_only=True, gc=False):
     presumed: bool = False
     """Written by another run, which could not know what had begun."""
     costs: str = "itself"
-    """Who pays: ``itself``; ``a recovery``; ``nothing``: nobody does."""
+    """What is charged: ``itself``; ``a recovery``; ``nothing``."""
 
 
 class Expired(Record, frozen=True, kw_only=True, gc=False):
@@ -84,7 +84,7 @@ class Expired(Record, frozen=True, kw_only=True, gc=False):
 
 
 class Deleted(Record, frozen=True, kw_only=True, gc=False):
-    """A job that was over has been deleted, because nobody wants it any more."""
+    """A job that was over has been deleted, because its retention has ended."""
 
     job: int
     store_ms: int = 0
@@ -127,7 +127,7 @@ class Ended(Record, frozen=True, kw_only=True, gc=False):
     token: int
     cause: str
     """``done_ok``, ``done_failed``, ``done_soft``, ``done_snoozed``: its child said so;
-    ``itself``; ``supervisor``: killed by its own; ``nemesis``: by nobody's order;
+    ``itself``; ``supervisor``: killed by its own; ``nemesis``: from outside;
     ``orphaned``: with or after its supervisor; ``fence``: its lease had run out;
     ``host``."""
     guilt: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class Gone(Record, frozen=True, kw_only=True, gc=False):
 
 
 class Disturbed(Record, frozen=True, kw_only=True, gc=False):
-    """A supervisor, or all of a host, could not do anything until a moment."""
+    """A supervisor, or all of a host, could not do anything until a given time."""
 
     where: str
     """A run or a host."""
@@ -219,15 +219,15 @@ class History(msgspec.Struct, kw_only=True):
     budgets: dict[str, Budgets] = {}
     """By kind."""
     stale: int | None = None
-    """Refused settlements, as the store has counted them; None: nobody asked."""
+    """Refused settlements, as the store has counted them; None: unknown."""
     quiet: bool = True
     """The faults ended, and there was time to finish everything."""
     keeping: Keeping | None = None
-    """None: nobody deletes anything."""
+    """None: nothing is deleted."""
     litter: list[str] = []
     """What was left of processes, leases and files after the end."""
     broken: list[str] = []
-    """Exceptions that nobody has caught."""
+    """Uncaught exceptions."""
     calm: bool = False
     """Nothing goes wrong but what jobs do."""
     ordered: bool = False

@@ -1,4 +1,4 @@
-"""Two stores that are asked the same, and must say the same but for their numbers."""
+"""Two stores that get the same calls and must answer the same, apart from ids."""
 
 import contextlib
 

@@ -41,7 +41,7 @@ class Walk:
         self.begin()
 
     def go(self, steps):
-        """Take so many steps, and look at everything now and then."""
+        """Take so many steps, and compare everything now and then."""
         for step in range(steps):
             with contextlib.suppress(JobpoolError):
                 self.dice.choice(STEPS)(self)

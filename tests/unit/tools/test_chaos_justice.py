@@ -259,7 +259,7 @@ def hogs(*ends, stopped=(7000, 7950)):
     """Return what changes when a hog, job 6, ends in these ways unnoticed.
 
     Args:
-        ends: its attempts' deeds and outcomes; the last one ends the job.
+        ends: its attempts' actions and outcomes; the last one ends the job.
         stopped: from when until when its supervisor was, in milliseconds.
     """
     changes, said, stored = [made(6, 6)], [], []

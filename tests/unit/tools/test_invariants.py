@@ -243,7 +243,7 @@ def test_losses_may_use_up_interruptions() -> None:
 
 
 def test_nothing_begins_after_a_confirmed_cancel() -> None:
-    """I15, until somebody revives the job."""
+    """I15, until the job is revived."""
     act = {"at_s": 0.5, "job": 1, "before": "runnable", "after": "canceled"}
     cancel = Operated(what="cancel", **act)
     revive = Operated(what="revive", **(act | {"after": "runnable"}))

@@ -108,7 +108,7 @@ def write_the_supervisors_memory():
         pass
 
 
-# Since Linux 6.16 whoever has CAP_PERFMON may, whatever Landlock says.
+# Since Linux 6.16 a process with CAP_PERFMON may, whatever Landlock says.
 @beast(DENIED, at=AT_LARGE | {"root": None})
 def read_the_supervisors_environment():
     with open(f"/proc/{os.getppid()}/environ", "rb") as file:
@@ -135,7 +135,7 @@ def take_the_supervisors_descriptor():
     raise OSError(errno, os.strerror(errno))
 
 
-# At level strict there is nobody to be seen.
+# At level strict no other process is visible.
 @beast(DENIED, at=AT_LARGE | {"strict": failed("IndexError")})
 def read_a_neighbours_memory():
     neighbour = others()[-1]

@@ -38,7 +38,7 @@ def test_calls_keep_their_order():
     calls = [
         task(0),
         task(1, function=2),
-        task(2, function=3),  # unknown: by itself
+        task(2, function=3),  # unknown: alone
         task(3),
         task(4, max_crashes=2),
         task(5),

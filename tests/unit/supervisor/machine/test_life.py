@@ -144,7 +144,7 @@ def test_a_zygote_lost_later_is_replaced() -> None:
 
 
 def test_an_unknown_pool_is_refused() -> None:
-    """A handler whose pool nobody has configured ends the start, with the remedy."""
+    """A handler whose pool is not configured ends the start, with the remedy."""
     world = World()
     spec = world.report.handlers[0]
     bad = type(spec)(kind="x", pool="gpu")

@@ -85,7 +85,7 @@ class FakeStore:
         self.ended.append(run_id)
 
     def wake(self) -> None:
-        """Wake nobody."""
+        """Do nothing."""
 
     def concerns(self) -> list[str]:
         return self.worries
@@ -126,7 +126,7 @@ def test_an_expired_run_loses_its_jobs_but_stays_open(rig: Rig) -> None:
     """It is presumed dead, not proven: it may come back with a late report."""
     *lost, event = rig.take()
     assert [s.outcome for s in rig.store.settled] == [Outcome.LOST] * 2
-    # A person looks for the jobs, not for their number.
+    # People search for the jobs, not for their number.
     assert [one.name for one in lost] == ["job_ended"] * 2
     assert [one.id for one in lost] == [s.id for s in rig.store.settled]
     assert "its supervisor or host died" in human_line(lost[0])

@@ -12,7 +12,7 @@ from jobpool.supervisor.machine import inputs as inp
 from support.machine.world import MIB, World, pool
 
 SOFT = Limits(memory_soft=150 * MIB)
-"""As a handler declares it, who so asks to be told."""
+"""As declared by a handler, which thereby asks to be told."""
 
 
 def left_behind(left_bytes: int, limits: Limits | None = None) -> World:
