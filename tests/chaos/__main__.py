@@ -62,7 +62,7 @@ def main(words):
     # The last resort: a run that hangs says where, and ends.
     planned_s = 60 * options.minutes + options.calm + options.outage + options.drain
     faulthandler.dump_traceback_later(planned_s + BEYOND_S_MAX, exit=True)
-    values, told = play.play(
+    values, reports = play.play(
         play.Options(
             store=options.store,
             seed=options.seed,
@@ -77,7 +77,7 @@ def main(words):
     print(figures.page(values))
     if options.json:
         play.write(values, options.json)
-    print(*told, sep="\n")
+    print(*reports, sep="\n")
     count = len(values["violations"])
     print(f"history check: {count} violations" if count else "history check: passed")
     return 1 if count else 0

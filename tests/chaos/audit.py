@@ -17,7 +17,7 @@ import psycopg
 from support.site.witnessing import Witness
 
 TERMINAL = frozenset(("succeeded", "dead", "quarantined", "canceled"))
-LOOK_EVERY_S = 0.1
+AUDIT_EVERY_S = 0.1
 OLD = ("state", "token", "supervisor", "attempt", "cancel_requested")
 NEW = (*OLD, "outcome", "slot")
 SQLITE = """
@@ -119,7 +119,7 @@ class Auditor(Witness):
         self.changes: list[Change] = []
         self.unfinished = 0
         """How many jobs have not ended, as of the last reading."""
-        self.looked = threading.Event()
+        self.audited = threading.Event()
 
     def work(self):
         while not self._ends.is_set():
@@ -127,15 +127,15 @@ class Auditor(Witness):
                 contextlib.suppress(sqlite3.OperationalError, psycopg.OperationalError),
                 contextlib.closing(self._place.observe()) as connection,
             ):
-                while not self._ends.wait(LOOK_EVERY_S):
-                    self._look(connection)
+                while not self._ends.wait(AUDIT_EVERY_S):
+                    self._audit(connection)
 
     def catch_up(self):
         """Read what is still missing; call it after `finish`."""
         with contextlib.closing(self._place.observe()) as connection:
-            self._look(connection)
+            self._audit(connection)
 
-    def _look(self, connection):
+    def _audit(self, connection):
         last = self.changes[-1].seq if self.changes else 0
         # PostgreSQL assigns numbers before the commit: read back a little.
         seen = {change.seq for change in self.changes[-500:]}
@@ -148,4 +148,4 @@ class Auditor(Witness):
                 )
                 is_open = change.state is not None and change.state not in TERMINAL
                 self.unfinished += is_open - was_open
-        self.looked.set()
+        self.audited.set()

@@ -25,7 +25,7 @@ def findings(accounts):
         _ends_are_deserved,
         _poison_is_found,
         _nothing_outlives_its_end,
-        _supervisors_end_when_told,
+        _supervisors_end_when_asked,
         _canceled_stays_canceled,
     ):
         found += rule(accounts)
@@ -34,11 +34,11 @@ def findings(accounts):
 
 def _once_each(found):
     """Yield one violation per rule and attempt, however many checks found it."""
-    told = {}
+    grouped = {}
     for number, violation in enumerate(found):
         which = violation.token or -number
-        told.setdefault((violation.rule, violation.job, which), []).append(violation)
-    for same in told.values():
+        grouped.setdefault((violation.rule, violation.job, which), []).append(violation)
+    for same in grouped.values():
         yield same[0]._replace(text="; ".join(violation.text for violation in same))
 
 
@@ -72,10 +72,10 @@ def _results_are_own(accounts):
         if job.state != "succeeded":
             continue
         lease = last.get(job.job)
-        told = json.loads(job.result or b"null")
-        if lease is None or told != lease.token:
+        token = json.loads(job.result or b"null")
+        if lease is None or token != lease.token:
             held = lease and lease.token
-            text = f"its result is of token {told}, and {held} held the lease"
+            text = f"its result is of token {token}, and {held} held the lease"
             yield Violation("I5", job.job, text)
             continue
         one = accounts.attempts.get(lease.token)
@@ -153,7 +153,7 @@ def _nothing_outlives_its_end(accounts):
             yield Violation("I12", lease.job, text)
 
 
-def _supervisors_end_when_told(accounts):
+def _supervisors_end_when_asked(accounts):
     """I19: a supervisor ends by itself only if it was harmed while it started."""
     busy = {lease.run for lease in accounts.leases.values()}
     for life in accounts.lives:
@@ -174,13 +174,13 @@ def _supervisors_end_when_told(accounts):
 
 
 def _canceled_stays_canceled(accounts):
-    """I15: nothing is leased after its producer was told that it is canceled."""
-    told_ms = {
+    """I15: nothing is leased after its producer has learned that it is canceled."""
+    canceled_ms = {
         call.job: call.at_ns // 1_000_000
         for call in accounts.calls
         if call.answer == "canceled"
     }
     for lease in accounts.leases.values():
-        if lease.from_ms > told_ms.get(lease.job, lease.from_ms) + LATE_MS:
+        if lease.from_ms > canceled_ms.get(lease.job, lease.from_ms) + LATE_MS:
             text = f"token {lease.token} was granted after its cancellation"
             yield Violation("I15", lease.job, text)

@@ -66,7 +66,7 @@ def play(options):
             struck = [one._asdict() for one in (*accounts.blows, *accounts.lives)]
             write(struck, directory / "struck.json")
         values = figures.document(accounts, found, run)
-        return values, list(_told(accounts, found))
+        return values, list(_described(accounts, found))
     finally:
         place.close()
         if options.keep:
@@ -178,10 +178,10 @@ class _Play:
         """Wait until every job has ended; return how long it took."""
         began_s = time.monotonic()
         until_s = began_s + self._options.drain_s
-        self._auditor.looked.clear()
+        self._auditor.audited.clear()
         while time.monotonic() < until_s:
             self._nemesis.rest(0.1)
-            if self._auditor.looked.is_set() and self._auditor.unfinished == 0:
+            if self._auditor.audited.is_set() and self._auditor.unfinished == 0:
                 break
         return time.monotonic() - began_s
 
@@ -217,7 +217,7 @@ class _Play:
         )
 
 
-def _told(accounts, found):
+def _described(accounts, found):
     """Yield the first violations, each with its job's whole history."""
     history = accounts.history()
     for violation in found[:SHOWN_MAX]:

@@ -54,8 +54,8 @@ class Producer(Witness):
 
     def work(self):
         while not self._ends.wait(PAUSE_S):
-            if self._auditor.looked.is_set():
-                self._auditor.looked.clear()
+            if self._auditor.audited.is_set():
+                self._auditor.audited.clear()
                 self._ahead = 0
             if self._auditor.unfinished + self._ahead < OUTSTANDING_MAX:
                 self._ahead += 1

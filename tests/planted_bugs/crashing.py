@@ -68,7 +68,7 @@ def _without_syncs() -> int | None:
 
 def _too_soon() -> int | None:
     """A child killed between its promise and the commit has promised too much."""
-    plain, operation = crash_filter.tell, OPERATIONS[OPERATION]
+    plain, operation = crash_filter.report, OPERATIONS[OPERATION]
 
     def boast(store: Any, given: Any) -> Any:
         plain(crash_point.DONE, 0)

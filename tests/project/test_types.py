@@ -12,14 +12,14 @@ WRONG_MIN = 20
 
 
 @pytest.mark.parametrize(
-    ("checker", "looked_at"),
+    ("checker", "summary"),
     [
         (["mypy", "--strict", PROGRAM], "1 source file"),
         (["pyright", "--pythonpath", sys.executable, "--stats"], "Total files checked"),
     ],
     ids=["mypy", "pyright"],
 )
-def test_the_public_api_is_typed(checker, looked_at):
+def test_the_public_api_is_typed(checker, summary):
     """It agrees with every assert_type and every marked mistake.
 
     Both checkers are told to report marks on lines where they see no mistake.
@@ -31,7 +31,7 @@ def test_the_public_api_is_typed(checker, looked_at):
         text=True,
         check=False,
     )
-    assert looked_at in run.stdout, run.stdout + run.stderr
+    assert summary in run.stdout, run.stdout + run.stderr
     assert run.returncode == 0, run.stdout
 
 

@@ -60,7 +60,7 @@ def after(ends: list[str], *, together: bool, suspect: int) -> tuple[Any, ...]:
         world.machine._fast_path.take = lambda *_: 0
     for number in range(len(ends)):
         world.job(suspect=number == suspect)
-    world.ring()
+    world.notify()
     slot = world.machine.slots[0]
     frames = [frame_of(job, how) for job, how in zip(slot.queue, ends, strict=False)]
     world.settled.clear()

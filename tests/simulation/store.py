@@ -308,7 +308,7 @@ class SimStore(MemoryStore):
 
     def wake(self) -> None:
         """See `Store.wake`: a hint, which may be lost."""
-        self._world.ring()
+        self._world.wake()
 
     def store_part(self, settlement: Settlement) -> bool:
         """See `Store.store_part`: there is no disk to wait for."""

@@ -262,9 +262,9 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
     def on_wake(self) -> None:
         """A wake-up has arrived."""
         if self.process.alive:
-            self._reactor.call(self._ring_here)
+            self._reactor.call(self._wake_here)
 
-    def _ring_here(self) -> None:
+    def _wake_here(self) -> None:
         self._reactor.feed(inp.Notified())
         self._housekeeping.check_cancels()
 

@@ -70,9 +70,9 @@ def test_a_failure_is_shrunk_and_reported_whole() -> None:
         small = shrink(result)
     assert len(small.plan.jobs) <= len(result.plan.jobs)
     assert len(small.plan.faults) <= len(result.plan.faults)
-    told = story(small)
-    assert f"--seed0 {seed} --seeds 1" in told
-    assert all(part in told for part in ("Granted(", "Started(", "Settled("))
+    text = story(small)
+    assert f"--seed0 {seed} --seeds 1" in text
+    assert all(part in text for part in ("Granted(", "Started(", "Settled("))
     assert run(small.plan).found == []
 
 

@@ -213,7 +213,7 @@ class World:
                 if not created:
                     self.sometimes["a key or unique text was known"] += 1
                 self.newest_job = max(self.newest_job, number)
-                self.ring()
+                self.wake()
                 return
             if answer == "unknown" and new.key is None:
                 return
@@ -255,7 +255,7 @@ class World:
                 self._producer_store.operate(what, job)
             except JobpoolError:
                 return  # the caller checks again later
-            self.ring()
+            self.wake()
 
         self.kernel.spawn(self._producer, act)
 
@@ -277,7 +277,7 @@ class World:
                     self.kernel.sleep(AGAIN_S)
                 else:
                     break
-            self.ring()
+            self.wake()
 
         self.kernel.spawn(self._producer, act)
 
@@ -299,7 +299,7 @@ class World:
         locked = self.locked.get(job, 0.0) > self.kernel.now_s
         return locked or self.completions.holds(job)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the supervisors, most of the time."""
         for supervisor in self.supervisors:
             if not (self._restless and self.random.random() < 0.1):

@@ -58,7 +58,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 NEEDS_REDIS = ("celery", "rq")
 ON_POSTGRES = ("jobpool-postgresql", "pgqueuer", "pgqueuer-batched")
 PATIENCE_S = 90.0
-LOOK_S = 0.02
+POLL_S = 0.02
 
 
 def measure(system: str, wish: Mapping[str, object]) -> dict[str, float]:
@@ -98,7 +98,7 @@ def measure(system: str, wish: Mapping[str, object]) -> dict[str, float]:
         while marked := carriers(mark):
             for pid in marked:
                 _kill(pid)
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         for server_process in redis:  # writes its title over its environment
             server_process.kill()
             server_process.wait()
@@ -144,7 +144,7 @@ def _start_redis(
             redis.kill()
             redis.wait()
             raise NotMeasured("redis-server did not open its socket")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return redis
 
 
@@ -157,7 +157,7 @@ def _wait(program: subprocess.Popen[bytes], directory: Path) -> None:
             raise NotMeasured(
                 f"no figures within {PATIENCE_S:.0f} s: {_last_words(directory)}"
             )
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def _last_words(directory: Path) -> str:

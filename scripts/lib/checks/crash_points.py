@@ -111,7 +111,7 @@ def _page(
         "points": len(hits),
         "points_known": known,
         "points_met": sum(one.was_met for _, one in hits),
-        "errors_reported": sum(one.was_told for _, one in hits),
+        "errors_reported": sum(one.was_reported for _, one in hits),
         "faults": dict(sorted(faults.items())),
         "by_operation": dict(Counter(point.operation for point, _ in hits)),
         "power_cuts": len(outages),

@@ -54,12 +54,12 @@ def _hunted(
 ) -> Iterator[tuple[Bug, table.Found | None]]:
     """Hunt the simulated bugs in parallel, and the others one by one."""
     simulated = [bug for bug in bugs if bug.layer is Layer.SIMULATION]
-    look = partial(table.hunt, seeds=seeds)
+    hunt = partial(table.hunt, seeds=seeds)
     if simulated:
         context = get_context("spawn")
         with ProcessPoolExecutor(processes, mp_context=context) as pool:
             try:
-                yield from zip(simulated, pool.map(look, simulated), strict=True)
+                yield from zip(simulated, pool.map(hunt, simulated), strict=True)
             except BaseException:
                 # A hunt may take minutes, and the pool would wait for each.
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -68,7 +68,7 @@ def _hunted(
                 raise
     for bug in bugs:
         if bug not in simulated:
-            yield bug, look(bug)
+            yield bug, hunt(bug)
 
 
 if __name__ == "__main__":

@@ -57,11 +57,11 @@ class _Said:
 
     def __init__(self) -> None:
         self._next = SAY_EVERY
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def __call__(self, sums: Sums) -> None:
-        for seed in sums.failed.keys() - self._told:
-            self._told.add(seed)
+        for seed in sums.failed.keys() - self._reported:
+            self._reported.add(seed)
             print(f"seed {seed}: {sums.failed[seed]}", file=sys.stderr, flush=True)
         if sums.seeds >= self._next:
             self._next += SAY_EVERY

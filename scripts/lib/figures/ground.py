@@ -72,7 +72,7 @@ class Application:
 
     def ended(self, kind: str, count: int, timeout_s: float) -> list[dict[str, object]]:
         """Wait until *count* jobs of a kind have ended; return their figures."""
-        self._wait(kind, count, timeout_s, look_every_s=0.05)
+        self._wait(kind, count, timeout_s, poll_s=0.05)
         return self.rows(
             "SELECT outcome, duration_s, peak_rss_bytes FROM {jobs} "
             "WHERE kind = {kind} AND finished_at_ms IS NOT NULL",
@@ -82,7 +82,7 @@ class Application:
     def span_s(self, kind: str, count: int, timeout_s: float) -> float:
         """Wait for *count* ends; return the seconds from the first to the last."""
         # Rarely: every check takes time from what is measured.
-        self._wait(kind, count, timeout_s, look_every_s=0.5)
+        self._wait(kind, count, timeout_s, poll_s=0.5)
         (row,) = self.rows(
             "SELECT (max(finished_at_ms) - min(finished_at_ms)) AS span_ms "
             "FROM {jobs} WHERE kind = {kind}",
@@ -90,9 +90,7 @@ class Application:
         )
         return float(row["span_ms"]) / 1000  # type: ignore[arg-type]
 
-    def _wait(
-        self, kind: str, count: int, timeout_s: float, look_every_s: float
-    ) -> None:
+    def _wait(self, kind: str, count: int, timeout_s: float, poll_s: float) -> None:
         until = time.monotonic() + timeout_s
         while True:
             (row,) = self.rows(
@@ -103,7 +101,7 @@ class Application:
             if ended >= count:
                 return
             check(time.monotonic() < until, f"{ended} of {count} {kind} ended")
-            time.sleep(look_every_s)
+            time.sleep(poll_s)
 
     def stamps(self) -> list[tuple[str, float]]:
         """Return what the handlers noted, in order of time."""

@@ -32,7 +32,7 @@ MODULE = f"figures.{APP.stem}"
 POOLS = "small=2,noisy=1"
 LASTS_S = 10.0
 EVERY_S = 0.01
-LOOK_EVERY_S = 0.0005
+POLL_S = 0.0005
 WARM_JOBS = 50
 PATIENCE_S = 30.0
 PAUSE_S = 0.025
@@ -191,22 +191,22 @@ class Stage:
     def watch(self, case: Case, cpu_s: float) -> list[Sample]:
         """Enqueue small jobs for a while beside noisy ones; return their times."""
         if case.kind:
-            told = {"cpu_s": cpu_s} if case.takes_cpu else {}
+            extra = {"cpu_s": cpu_s} if case.takes_cpu else {}
             handler = getattr(self._app, case.kind.replace(".", "_"))
-            items = [{**case.arguments, **told}] * case.many
+            items = [{**case.arguments, **extra}] * case.many
             self._app.jobs.enqueue_many(handler, items)
         asked: dict[int, tuple[float, float]] = {}
         next_s = time.monotonic()
         until_s = next_s + LASTS_S
         while next_s < until_s or len(self._settled) < len(asked):
             check(time.monotonic() < until_s + PATIENCE_S, "small jobs do not end")
-            self._look(asked)
+            self._note_settled(asked)
             asked_s = time.monotonic()
             if next_s <= asked_s and next_s < until_s:
                 job = self._app.small.enqueue(len(asked))
                 asked[job.id] = asked_s, time.monotonic()
                 next_s += EVERY_S
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_S)
         begun = dict(map(str.split, self._stamps.read_text().splitlines()))
         return [
             Sample(*moments, float(begun[str(number)]), self._settled[job_id])
@@ -219,7 +219,7 @@ class Stage:
             self._wait(case.kind, 1, after_id=self._last_id)
         return Noise(*self._ended(case.kind, self._last_id))
 
-    def _look(self, asked: Mapping[int, object]) -> None:
+    def _note_settled(self, asked: Mapping[int, object]) -> None:
         """Note the small jobs whose end has been stored since the last check."""
         ((version,),) = self._reader.execute("PRAGMA data_version")
         oldest = next((one for one in asked if one not in self._settled), None)

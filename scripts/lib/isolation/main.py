@@ -47,7 +47,7 @@ PACKAGES = {
 NEEDS_REDIS = ("celery", "rq")
 FOREVER_RUNS = 5
 """A system that began a job more often than this has no visible cap."""
-LOOK_S = 0.1
+POLL_S = 0.1
 CLOCK_S = 0.05
 """The kernel's figure for the start of a process is coarse."""
 
@@ -118,7 +118,7 @@ def watched(python: str, system: str, case: str, watch_s: float) -> Found:
         while pids := _alive(marker, directory):
             for pid in pids:
                 _kill(pid)
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         process.wait()
         shutil.rmtree(directory)
 
@@ -129,7 +129,7 @@ def _wait(directory: Path, watch_s: float) -> None:
     while not any(n[0] == "began" for n in _notes(directory)):
         if time.monotonic() > until_s:
             return
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     time.sleep(watch_s)
 
 

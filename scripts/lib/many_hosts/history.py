@@ -283,7 +283,7 @@ def _ran_too_late(history: History) -> Iterator[str]:
 
 def _unfenced(history: History) -> Iterator[str]:
     """No handler outlives its run's lease, unless its supervisor was stopped then."""
-    lapses = {run: _lapses(looks) for run, looks in history.leases.items()}
+    lapses = {run: _lapses(samples) for run, samples in history.leases.items()}
     for life in history.lives:
         lapsed = lapses.get(history.holders.get(life.token, ""), {})
         for until_ms, seen_ms in lapsed.items():
@@ -296,9 +296,11 @@ def _unfenced(history: History) -> Iterator[str]:
                 )
 
 
-def _lapses(looks: Sequence[tuple[int, int]]) -> dict[int, int]:
+def _lapses(samples: Sequence[tuple[int, int]]) -> dict[int, int]:
     """Return when a lease ended unrenewed, and when that was last seen to be so."""
-    return {until_ms: at_ms for at_ms, until_ms in looks if until_ms + SLACK_MS < at_ms}
+    return {
+        until_ms: at_ms for at_ms, until_ms in samples if until_ms + SLACK_MS < at_ms
+    }
 
 
 def _paused_until_ms(history: History, host: str, at_ms: int) -> int | None:

@@ -172,7 +172,7 @@ def processes_left(directory: Path) -> list[int]:
     """Return processes that were started here and still live, after a moment."""
     marker = os.fsencode(f"{MARKER}={directory}")
 
-    def look() -> list[int]:
+    def living() -> list[int]:
         left = []
         for pid in psutil.pids():
             with contextlib.suppress(OSError):  # it has ended, or is somebody else's
@@ -180,8 +180,8 @@ def processes_left(directory: Path) -> list[int]:
                     left.append(pid)
         return [pid for pid in left if pid != os.getpid()]
 
-    wait_for(lambda: not look(), LEFT_S_MAX)
-    return look()
+    wait_for(lambda: not living(), LEFT_S_MAX)
+    return living()
 
 
 def report(case: Case, options: argparse.Namespace, found: history.History) -> None:

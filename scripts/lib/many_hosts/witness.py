@@ -13,7 +13,7 @@ import psycopg
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
 from support.site.witnessing import Witness
 
-LOOK_EVERY_S = 0.05
+SAMPLE_EVERY_S = 0.05
 RETRY_S = 0.1
 SHARE_BY_LASTS_MS = {20: 30, 100: 25, 400: 20, 1500: 18, 5000: 6, 9000: 1}
 OUTLASTS_BY_S = 3.0, 6.0
@@ -69,7 +69,7 @@ class Producer(Witness):
         return lasts_ms, 0
 
 
-class Look(NamedTuple):
+class Sample(NamedTuple):
     """A line of what the watcher reads: an open run, or one of its leases."""
 
     run: str
@@ -79,7 +79,7 @@ class Look(NamedTuple):
     token: int | None
 
 
-LOOK = """
+SAMPLE = """
 SELECT
   r.id, r.pid, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
   r.lease_until_ms, j.token
@@ -99,27 +99,27 @@ class Watcher(Witness):
 
     def __init__(self, connect: Callable[[], psycopg.Connection], schema: str) -> None:
         super().__init__()
-        self._connect, self._query = connect, LOOK.format(schema=schema)
+        self._connect, self._query = connect, SAMPLE.format(schema=schema)
         self.leases: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self.holders: dict[int, str] = {}
         self.run_of: dict[int, str] = {}
         """By the supervisor's process."""
 
     def work(self) -> None:
-        """Look twenty times a second, whenever the server is there."""
+        """Sample twenty times a second, whenever the server is there."""
         while not self._ends.is_set():
             with (
                 contextlib.suppress(psycopg.OperationalError),
                 contextlib.closing(self._connect()) as connection,
             ):
-                while not self._ends.wait(LOOK_EVERY_S):
-                    self._note(map(Look._make, connection.execute(self._query)))
-            self._ends.wait(LOOK_EVERY_S)
+                while not self._ends.wait(SAMPLE_EVERY_S):
+                    self._note(map(Sample._make, connection.execute(self._query)))
+            self._ends.wait(SAMPLE_EVERY_S)
 
-    def _note(self, looks: Iterable[Look]) -> None:
-        for run, pid, at_ms, until_ms, token in looks:
+    def _note(self, samples: Iterable[Sample]) -> None:
+        for run, pid, at_ms, until_ms, token in samples:
             seen = self.leases[run]
-            # One line per run and look: its leases come with one line each.
+            # One line per run and sample: its leases come with one line each.
             if not seen or seen[-1][0] < at_ms:
                 seen.append((at_ms, until_ms))
             self.run_of[pid] = run

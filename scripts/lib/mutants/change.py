@@ -49,7 +49,7 @@ class Change:
         """Return the file's text with the fault in it."""
         return source[: self.start] + self.new.encode() + source[self.end :]
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Return what a person wants to know of it."""
         return {
             "file": self.file,

@@ -156,7 +156,7 @@ class _Equivalents:
                 for change in changes
                 if fnmatch.fnmatch(change.file, f"src/jobpool/{entry['file']}")
                 and change.text == entry["text"]
-                and change.told()["change"] in entry["changes"]
+                and change.summary()["change"] in entry["changes"]
             ]
             self._why |= dict.fromkeys(found, entry["why"])
             if not found:
@@ -207,7 +207,7 @@ class _Records:
 
     def put(self, change: Change, verdict: dict[str, Any]) -> None:
         """Keep a verdict."""
-        found = change.told() | verdict
+        found = change.summary() | verdict
         found |= {"key": change.key, "hash": self._hash_of(change.file)}
         found["stamp"] = self._stamp
         self._known[change.key] = found

@@ -144,8 +144,8 @@ def _conditions(node: ast.AST) -> Iterator[ast.expr]:
         asked = [node.test]
     elif isinstance(node, ast.comprehension):
         asked = node.ifs
-    told = ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Constant | ast.NamedExpr
-    yield from (condition for condition in asked if not isinstance(condition, told))
+    changed = ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Constant | ast.NamedExpr
+    yield from (condition for condition in asked if not isinstance(condition, changed))
 
 
 def _compare(node: ast.Compare) -> Iterator[str]:

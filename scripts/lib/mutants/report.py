@@ -51,7 +51,7 @@ def as_data(
         "controls_killed": controls["killed"] + controls["timed out"],
         "by_file": {file: dict(by_file[file]) for file in sorted(by_file)},
         "survivors": [
-            one.change.told()
+            one.change.summary()
             for one in sorted(verdicts, key=lambda v: (v.change.file, v.change.line))
             if one.verdict == "survived"
         ],

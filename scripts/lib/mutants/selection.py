@@ -31,7 +31,7 @@ _TEST_S_MAX = 30
 """What takes longer judges nothing."""
 _FIRST_S, _FIRST_FILES = 2.0, 3
 _WATCHED_AT_ONCE = 30
-Seen = dict[str, Any]
+Record = dict[str, Any]
 
 
 def hash_of(top: Path, *paths: Path) -> str:
@@ -54,7 +54,7 @@ def hash_of(top: Path, *paths: Path) -> str:
 class Selection:
     """What every test reaches, and how long it takes."""
 
-    def __init__(self, seen: Iterable[Seen], s_max: float) -> None:
+    def __init__(self, seen: Iterable[Record], s_max: float) -> None:
         self._s_max = s_max
         self._seconds: dict[str, float] = {}
         self._lines: dict[str, dict[int, set[str]]] = defaultdict(
@@ -150,12 +150,12 @@ class Selection:
 
 def watched(
     top: Path, cache: Path, environment: Mapping[str, str], jobs: int
-) -> list[Seen]:
+) -> list[Record]:
     """Return what each test file's tests reach; watch those that are not known yet."""
     source = hash_of(
         top, top / "src/jobpool", *sorted((top / "tests" / "support").rglob("*.py"))
     )
-    known: dict[str, Seen] = {}
+    known: dict[str, Record] = {}
     if cache.exists():
         known = json.loads(cache.read_text(encoding="utf-8"))
     stamps = {
@@ -179,7 +179,7 @@ def watched(
 
 def _watch(
     top: Path, files: list[str], environment: Mapping[str, str], jobs: int
-) -> dict[str, Seen]:
+) -> dict[str, Record]:
     """Run test files once, without a fault; return what each reached."""
     with tempfile.TemporaryDirectory(prefix="jobpool-mutants-") as directory:
         words = ["-q", "-p", "no:cacheprovider", "-p", "mutants.witness"]

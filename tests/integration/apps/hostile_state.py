@@ -158,10 +158,10 @@ def harm_marks(how):
         os.dup2(os.open(how, os.O_RDWR), fd)
 
 
-def replace_own(told):
+def replace_own(arguments):
     """Replace one of the child's own descriptors with another file."""
-    fd = _fd_of(told["part"])
-    os.dup2(os.open(told["name"], os.O_RDWR), fd)
+    fd = _fd_of(arguments["part"])
+    os.dup2(os.open(arguments["name"], os.O_RDWR), fd)
     return len(b"x" * (50 << 20))
 
 
@@ -322,10 +322,10 @@ def keep_memory(mebibytes):
     KEPT[:] = [b"x" * (mebibytes << 20)] if mebibytes else []
 
 
-def close_and_open(told):
+def close_and_open(arguments):
     """Close all descriptors, as daemons do, and keep some files open."""
-    os.closerange(3, told["up_to"])
-    for name in told["names"]:
+    os.closerange(3, arguments["up_to"])
+    for name in arguments["names"]:
         fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
         os.write(fd, b"a user's data")
         KEPT.append(fd)

@@ -108,7 +108,7 @@ def _clear():
     os.putenv("ONLY", "1")
 
 
-def _be_told_of_files():
+def _watch_files():
     """Have the kernel tell this process, by SIGIO, of each new file there."""
     with tempfile.TemporaryDirectory() as made:
         KEPT.append(os.open(Path(made).parent, os.O_RDONLY))
@@ -116,7 +116,7 @@ def _be_told_of_files():
 
 
 CHANGES = {
-    "told_of_files": _be_told_of_files,
+    "watched_files": _watch_files,
     "wakeup": _wake,
     "thread_trace": lambda: threading.settrace(lambda *_: 1 / 0),
     "thread_profile": lambda: threading.setprofile(lambda *_: 1 / 0),

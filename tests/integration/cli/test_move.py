@@ -29,21 +29,21 @@ def test_migrate_makes_either_store(tmp_path, target_url):
     """And says its version; a second time it finds nothing to do."""
     for url in (url_of(tmp_path), target_url):
         for _ in range(2):
-            (told,) = rows(run("migrate", "--store", url, "--json"))
-            assert told["schema_version"] > 0
+            (answer,) = rows(run("migrate", "--store", url, "--json"))
+            assert answer["schema_version"] > 0
         open_store(url, create=False).close()
 
 
 def test_move_moves_once(source_url, target_url):
     """It prints one line of JSON; the second call says that it is done."""
     given = ("move", "--from", source_url, "--to", target_url, "--yes")
-    (told,) = rows(run(*given, "--json"))
-    assert told["jobs"] == 3
-    assert told["states"] == {"runnable": 3}
+    (answer,) = rows(run(*given, "--json"))
+    assert answer["jobs"] == 3
+    assert answer["states"] == {"runnable": 3}
     assert "is already done" in run(*given).stdout
     refused = run("pause", "--store", source_url, "--pool", "cpu")
     assert refused.exit_code
-    assert f"was moved to {told['target']}" in refused.stderr
+    assert f"was moved to {answer['target']}" in refused.stderr
 
 
 def test_move_asks_first(source_url, target_url):

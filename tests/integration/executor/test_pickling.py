@@ -92,11 +92,11 @@ def test_pickling_leaves_stdout_alone():
     """What other threads print meanwhile is not lost."""
     seen = set()
 
-    def look(*_event):
+    def profile(*_event):
         seen.add(sys.stdout)
 
     function = eval("lambda: shown", {"shown": 1})  # noqa: S307 - a code of its own
-    sys.setprofile(look)
+    sys.setprofile(profile)
     try:
         pickling.dumps(function)
     finally:

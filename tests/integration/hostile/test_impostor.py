@@ -162,9 +162,9 @@ def test_ordinary_children_count_as_idle(tmp_path, also):
             kind, pool = ("canary", "cpu") if n % 2 else ("other", "io")
             assert site.result(site.add(kind, {"n": n}, pool=pool)) == n
         pids = set(site.children())
-        looks = 5 * 2.0
-        until_s = time.monotonic() + looks
-        wait_until(lambda: time.monotonic() > until_s, looks + 5, "five looks at rest")
+        checks_s = 5 * 2.0
+        until_s = time.monotonic() + checks_s
+        wait_until(lambda: time.monotonic() > until_s, checks_s + 5, "five idle checks")
         assert set(site.children()) == pids
         assert supervisor.events("alarm") == []
         assert supervisor.stop() == 0

@@ -203,7 +203,7 @@ def test_a_kind_that_crashes_repeatedly_is_held_and_others_go_on(site):
     An operator can resume it.
     """
     env = {"JOBPOOL_BREAKER_AFTER": "3"}
-    doomed = site.add_many("segfault", [None] * 60)
+    crashing = site.add_many("segfault", [None] * 60)
     first = site.start("cpu=2", env=env)
     first.wait_event("kind_slowed", kind="segfault")
     assert site.finish(site.add("fine")).state == "succeeded"
@@ -214,7 +214,7 @@ def test_a_kind_that_crashes_repeatedly_is_held_and_others_go_on(site):
     assert (held["kind"], held["state"]) == ("segfault", "slowed")
     second = site.start("cpu=2", env=env)
     assert site.finish(site.add("fine")).state == "succeeded"
-    states = [site.job(job_id).state for job_id in doomed]
+    states = [site.job(job_id).state for job_id in crashing]
     assert states.count("quarantined") <= 8
     assert second.events("kind_resumed") == []
     (done,) = site.cli("resume", "--kind", "segfault")

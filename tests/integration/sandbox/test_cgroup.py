@@ -215,7 +215,7 @@ def test_the_model_behaves_like_the_kernel(run_group):
     FILES.make(path)
     member = subprocess.Popen(["sleep", "1000"])
 
-    def told(files, where):
+    def answers(files, where):
         seen = [files.read(f"{where}/cgroup.events").splitlines()[0]]
         files.make(f"{where}/below")
         files.write(f"{where}/below/cgroup.procs", str(member.pid))
@@ -233,7 +233,7 @@ def test_the_model_behaves_like_the_kernel(run_group):
         files.remove(where)
         return [*seen, refusal(files.below, where)]
 
-    assert told(model, "/unit/r") == told(FILES, path)
+    assert answers(model, "/unit/r") == answers(FILES, path)
 
 
 def refusal(call, *arguments):

@@ -329,7 +329,7 @@ def test_the_backstop_makes_huge_allocations_fail_at_once(rig):
 
 def test_a_child_that_is_never_told_to_go_ends(rig):
     """A child whose supervisor ends before `Go` exits with status 0."""
-    child = rig.child(told=False)
+    child = rig.child(started=False)
     assert is_running(child.pid)
     child._socket.close()
     assert rig.exit(child).exit_code == 0

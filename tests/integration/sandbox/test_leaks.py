@@ -41,7 +41,7 @@ def child(rig):
         "decimal",
         "immutable",
         "append",
-        "told_of_files",
+        "watched_files",
     ],
 )
 def test_reversible_changes_are_undone(rig, child, what):

@@ -32,13 +32,13 @@ def test_own_descriptors_are_as_high_as_the_limit_allows(limit, least):
 
     No program that is run inherits them.
     """
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", MOVE, str(limit)],
         capture_output=True,
         check=True,
         text=True,
     ).stdout
-    before, moved, opened, is_closed, is_inherited = json.loads(told)
+    before, moved, opened, is_closed, is_inherited = json.loads(output)
     assert not is_inherited
     if least:
         assert (moved, opened, is_closed) == (least, least + 1, True)

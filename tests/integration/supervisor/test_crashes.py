@@ -231,9 +231,9 @@ def test_a_result_that_is_too_large_is_not_made_again(site):
     job, attempt = end_of(site, "large")
     assert (job.state, job.attempt, job.failures) == ("dead", 1, 1)
     assert len([one for one in site.witnesses("large") if one.job == job.id]) == 1
-    for told in (job.reason, attempt.reason, attempt.error):
-        assert "3,002 bytes" in told
-        assert "2,000" in told
+    for text in (job.reason, attempt.reason, attempt.error):
+        assert "3,002 bytes" in text
+        assert "2,000" in text
     hook_line(site, f"dead {job.id} large jobpool.errors.ResultTooLarge")
 
 

@@ -169,7 +169,7 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def first_look(site):
+def first_state(site):
     return site.result(site.add("look"))
 
 
@@ -211,14 +211,14 @@ def test_the_temporary_directory_is_private_and_removed(site):
         assert not Path(made).exists()
 
 
-def test_stdin_is_empty(first_look):
+def test_stdin_is_empty(first_state):
     """A handler that reads stdin gets the end of file."""
-    assert first_look["stdin"] == ""
+    assert first_state["stdin"] == ""
 
 
-def test_a_child_has_only_its_own_descriptors(site, first_look):
+def test_a_child_has_only_its_own_descriptors(site, first_state):
     """No database, no lock, no other child's channels, nothing of the supervisor's."""
-    names = list(first_look["fds"].values())
+    names = list(first_state["fds"].values())
     assert [
         name for name in names if "jobpool.db" in name and "mark." not in name
     ] == []
@@ -227,20 +227,20 @@ def test_a_child_has_only_its_own_descriptors(site, first_look):
     assert len(names) <= 14, "\n".join(names)
 
 
-def test_a_child_is_confined(first_look):
+def test_a_child_is_confined(first_state):
     """Its own session, no core dumps, first victim when the host is short of memory."""
-    assert first_look["session"]
-    assert first_look["core"] == [0, 0]
-    assert first_look["oom_score_adj"] > 0
+    assert first_state["session"]
+    assert first_state["core"] == [0, 0]
+    assert first_state["oom_score_adj"] > 0
 
 
-def test_what_a_handler_changes_does_not_reach_the_next_job(site, first_look):
+def test_what_a_handler_changes_does_not_reach_the_next_job(site, first_state):
     """Same process, same state: as if nothing had run before."""
     changer = site.result(site.add("change"))
     second = site.result(site.add("look"))
     assert changer == second["pid"]
-    del first_look["pid"], second["pid"]
-    assert first_look == second
+    del first_state["pid"], second["pid"]
+    assert first_state == second
 
 
 def test_a_leaked_thread_does_not_reach_the_next_job(site):

@@ -235,8 +235,8 @@ def test_waiting_kinds_have_a_fixed_order(store):
     """By pool, then by kind, whichever came first."""
     for kind, pool in (("b", "io"), ("b", "cpu"), ("a", "io")):
         store.enqueue([new_job(kind, pool)])
-    told = [(row.pool, row.kind) for row in store.waiting()]
-    assert told == [("cpu", "b"), ("io", "a"), ("io", "b")]
+    waiting = [(row.pool, row.kind) for row in store.waiting()]
+    assert waiting == [("cpu", "b"), ("io", "a"), ("io", "b")]
 
 
 def test_changed_reports_only_changes_by_others(store_factory):

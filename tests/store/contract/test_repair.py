@@ -241,7 +241,7 @@ class Queue:
     def work_off(self):
         """Do everything that is done with a queue; none of it may fail."""
         store, ids = self.store, self.ids
-        self.look()
+        self.read_all()
         held = [one for one in self.leases.values() if one.id not in ids["lost"]]
         store.record([Progress(one.id, one.token, b"1", b"2") for one in held])
         store.begin_attempts([Start(one.id, one.token, "cpu/0", 0.0) for one in held])
@@ -272,7 +272,7 @@ class Queue:
         store.note_death("run-0", 1, with_host=True)
         lost = store.leases_of("run-0")
         store.settle([ended(one, Outcome.LOST) for one in lost])
-        self.look()
+        self.read_all()
         with undone(store):
             while store.prune(NO_RETENTION):
                 pass
@@ -288,7 +288,7 @@ class Queue:
                 return
         pytest.fail("leases never end")
 
-    def look(self):
+    def read_all(self):
         """Run every query that commands run."""
         store = self.store
         for job in store.find(Filter(), limit=1000):

@@ -202,8 +202,8 @@ def test_cancellations_are_reported_in_the_order_of_the_leases(store):
     leases = [lease_one(store) for _ in range(4)]
     for one in (leases[2], leases[0], leases[3]):
         store.cancel([one.id])
-    told = store.cancel_requests("run-1")
-    assert told == [leases[0].token, leases[2].token, leases[3].token]
+    requested = store.cancel_requests("run-1")
+    assert requested == [leases[0].token, leases[2].token, leases[3].token]
 
 
 def test_each_runs_own_lease_counts(store, clock):

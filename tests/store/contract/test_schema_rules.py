@@ -93,8 +93,8 @@ class Hand:
 
     def columns(self, table):
         """Return the columns of a SQLite table, each with its declared type."""
-        told = self.connection.execute(f"PRAGMA table_info(jobpool_{table})")
-        return [(name, kind) for _, name, kind, *_ in told]
+        rows = self.connection.execute(f"PRAGMA table_info(jobpool_{table})")
+        return [(name, kind) for _, name, kind, *_ in rows]
 
     def job(self, state=S.RUNNABLE, **columns):
         """Write a job; return whether it was accepted."""

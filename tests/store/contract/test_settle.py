@@ -390,9 +390,9 @@ def test_an_end_that_was_invisible_for_long_is_kept_in_full(store, granted, cloc
 def test_a_success_leaves_nothing_of_the_failure_before_it(store, clock):
     """The history keeps the failure; the job itself has succeeded."""
     store.enqueue([new_job()])
-    told = Evidence(reason="why", error_class="a.B", error="no")
+    evidence = Evidence(reason="why", error_class="a.B", error="no")
     first = lease_one(store)
-    store.settle([ended(first, evidence=told)])
+    store.settle([ended(first, evidence=evidence)])
     failed = store.get(first.id)
     assert (failed.error_class, failed.error) == ("a.B", "no")
     assert failed.reason is not None

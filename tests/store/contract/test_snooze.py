@@ -135,8 +135,8 @@ def test_a_job_that_snoozes_forever_is_dead(store, clock, seconds, monkeypatch):
     assert times == (20 if seconds == 1.0 else 2)
     job = store.get(one.id)
     assert job.snoozes == times - 1
-    told = "20 times in a row" if seconds == 1.0 else "for 7d00h"
-    assert job.reason == f"not yet: busy; snoozed {told}"
+    expected = "20 times in a row" if seconds == 1.0 else "for 7d00h"
+    assert job.reason == f"not yet: busy; snoozed {expected}"
     assert [one.attempt for one in store.attempts(one.id)] == [1]
 
 

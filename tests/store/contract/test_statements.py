@@ -8,7 +8,7 @@ from jobpool.store.sqlite.connection import session as sqlite
 from support.store.storing import ended, lease, new_job, succeeded
 
 ENGINES = ["sqlite", "postgres"]
-CLOSER_LOOK = {"hold_leases", "settle_jobs", "insert_attempts"}
+CLOSER_CHECK = {"hold_leases", "settle_jobs", "insert_attempts"}
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_plain_successes_are_settled_at_once(store, new_store_url, asked):
         ]
     )
     assert asked.count("succeed_jobs") == 1
-    assert not CLOSER_LOOK & set(asked)
+    assert not CLOSER_CHECK & set(asked)
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_a_success_with_a_reason_or_error_keeps_it(
     del new_store_url
     store.enqueue([new_job()] * 2)
     first, second = lease(store)
-    told = {
+    expected = {
         name: getattr(evidence, name) for name in ("reason", "error", "error_class")
     }
-    store.settle([succeeded(first, **told), succeeded(second)])
+    store.settle([succeeded(first, **expected), succeeded(second)])
     assert set(asked) >= {"succeed_jobs", "hold_leases", "settle_jobs"}
     job = store.get(first.id)
-    assert {name: getattr(job, name) for name in told} == told
+    assert {name: getattr(job, name) for name in expected} == expected
 
 
 def test_an_unsuccessful_end_is_not_tried_as_a_success(store, new_store_url, asked):
@@ -79,4 +79,4 @@ def test_an_unsuccessful_end_is_not_tried_as_a_success(store, new_store_url, ask
     del asked[:]
     store.settle([ended(granted)])
     assert "succeed_jobs" not in asked
-    assert set(asked) >= CLOSER_LOOK
+    assert set(asked) >= CLOSER_CHECK

@@ -245,7 +245,7 @@ def test_waiting_for_a_core_does_not_count_as_a_calls_duration(
     rig, monkeypatch, waited_s
 ):
     """Otherwise a busy machine would make all calls of a function travel alone."""
-    _job_id, told = rig.bundle(range(10, 12))
+    _job_id, wire = rig.bundle(range(10, 12))
     waits = iter((1.0, 1.0 + waited_s, 1.0 + 2 * waited_s))
     monkeypatch.setattr(bundle, "_waited_s", lambda: next(waits))
     monkeypatch.setattr(current._State, "restorer", lambda: (b"", True))
@@ -254,7 +254,7 @@ def test_waiting_for_a_core_does_not_count_as_a_calls_duration(
         time.sleep(2 * durations.QUICK_S)
         return b"done"
 
-    assert make_calls(msgspec.msgpack.encode(told), call) == b""
+    assert make_calls(msgspec.msgpack.encode(wire), call) == b""
     (together,) = rig.ledger._bundles.values()
     took_s = [end.duration_s for end in together.tray.ends()]
     assert len(took_s) == 2

@@ -14,13 +14,13 @@ RUN, POOL, KIND = "run", "cpu", "call"
 
 
 @pytest.fixture
-def told():
+def ended_jobs():
     return []
 
 
 @pytest.fixture
-def store(tmp_path, told):
-    store = HostStore(MemoryDatabase("test"), tmp_path, told.extend)
+def store(tmp_path, ended_jobs):
+    store = HostStore(MemoryDatabase("test"), tmp_path, ended_jobs.extend)
     store.begin_run(
         Run(id=RUN, host="h", boot_id="b", pid=1, pid_namespace=1, version="0"),
         (),
@@ -46,48 +46,48 @@ def settled(lease, state, outcome):
     return Settlement(id=lease.id, token=lease.token, state=state, outcome=outcome)
 
 
-def test_an_end_is_reported_once_and_forgotten(store, told):
+def test_an_end_is_reported_once_and_forgotten(store, ended_jobs):
     """A job that is to be tried again has not ended."""
     lease = leased(store)
     store.settle([settled(lease, JobState.PENDING, Outcome.CRASHED)])
-    assert told == []
+    assert ended_jobs == []
     (again,) = store.lease(RUN, {POOL: 1}, {POOL: [KIND]}).leases
     end = settled(again, JobState.SUCCEEDED, Outcome.SUCCEEDED)
     store.settle([end])
-    assert told == [(end, 2)]
+    assert ended_jobs == [(end, 2)]
     assert store.get(lease.id) is None
 
 
-def test_an_end_that_becomes_a_cancel_is_reported(store, told):
+def test_an_end_that_becomes_a_cancel_is_reported(store, ended_jobs):
     """The settlement says retry, the store says canceled: it will not run again."""
     lease = leased(store)
     store.cancel([lease.id])
     end = settled(lease, JobState.PENDING, Outcome.CRASHED)
     store.settle([end])
-    assert told == [(end, 1)]
+    assert ended_jobs == [(end, 1)]
 
 
-def test_ends_are_reported_when_their_transaction_has_committed(store, told):
+def test_ends_are_reported_when_their_transaction_has_committed(store, ended_jobs):
     """An end that was undone did not happen."""
     lease = leased(store)
     end = settled(lease, JobState.SUCCEEDED, Outcome.SUCCEEDED)
     with pytest.raises(RuntimeError):
         settle_in_vain(store, end)
-    assert told == []
+    assert ended_jobs == []
     with store.transaction():
         store.settle([end])
-        assert told == []
-    assert told == [(end, 1)]
+        assert ended_jobs == []
+    assert ended_jobs == [(end, 1)]
 
 
-def test_one_threads_transaction_does_not_hide_anothers_end(store, told):
+def test_one_threads_transaction_does_not_hide_anothers_end(store, ended_jobs):
     """Each thread has its own store object, as in the host."""
     lease = leased(store)
-    other = HostStore(store._database, store.run_root, told.extend)
+    other = HostStore(store._database, store.run_root, ended_jobs.extend)
     end = settled(lease, JobState.SUCCEEDED, Outcome.SUCCEEDED)
     thread = threading.Thread(target=other.settle, args=([end],))
     with store.transaction():
         thread.start()
     thread.join(10)
-    assert told == [(end, 1)]
+    assert ended_jobs == [(end, 1)]
     other.close()

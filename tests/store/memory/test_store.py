@@ -41,12 +41,12 @@ FORKING = multiprocessing.get_context("fork")
 class Interrupting(list):
     """Jobs that are read twice: first checked in full, then stored up to a Ctrl-C."""
 
-    looks = 0
+    reads = 0
 
     def __iter__(self):
-        self.looks += 1
+        self.reads += 1
         for place, job in enumerate(super().__iter__()):
-            if self.looks == 2 and place == 2:
+            if self.reads == 2 and place == 2:
                 raise KeyboardInterrupt
             yield job
 
@@ -246,18 +246,18 @@ def test_another_thread_sees_a_transaction_as_a_whole(store):
     """It waits for the end, through the same store object as well."""
     found, is_asking = [], threading.Event()
 
-    def look():
+    def count():
         is_asking.set()
         found.append(store.count(EVERYTHING))
 
-    looker = threading.Thread(target=look)
+    counter = threading.Thread(target=count)
     with store.transaction():
         store.enqueue([new_job()])
-        looker.start()
+        counter.start()
         assert is_asking.wait(30)
         store.enqueue([new_job()])
         assert found == []
-    looker.join(30)
+    counter.join(30)
     assert found == [2]
 
 

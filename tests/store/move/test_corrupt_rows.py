@@ -102,14 +102,14 @@ def test_one_damaged_value_keeps_no_other_job_from_moving(
     filler = Filler(source_url, clock)
     with closing(open_store(source_url, clock=clock)) as source:
         before = {job.id: job for job in source.find(Filter(), limit=10_000)}
-        told = {one: source.attempts(one) for _, one in filler.pairs}
+        attempts = {one: source.attempts(one) for _, one in filler.pairs}
     moved = move.move(source_url, target_url)
     with closing(open_store(target_url)) as target:
         after = {job.id: job for job in target.find(Filter(), limit=10_000)}
         assert after.keys() == before.keys()
         for spoilt, honest in filler.pairs:
             assert after[honest] == before[honest]
-            assert target.attempts(honest) == told[honest]
+            assert target.attempts(honest) == attempts[honest]
             assert honest not in moved.spoilt
             job = after[spoilt]
             assert job.state in (*FINISHED, JobState.PENDING)

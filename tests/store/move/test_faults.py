@@ -226,8 +226,8 @@ def test_a_mover_killed_after_the_end_leaves_only_its_staging_tables(house):
 def test_a_move_killed_while_staging_can_be_abandoned(house, point):
     """The source accepts jobs again; a later move brings these as well."""
     house.kill_at(STAGING[point])
-    code, told, _ = house.movers.run("--from", house.source_url, "--abandon")
-    assert (code, told) == (0, {"abandoned": house.source_url})
+    code, answer, _ = house.movers.run("--from", house.source_url, "--abandon")
+    assert (code, answer) == (0, {"abandoned": house.source_url})
     house.source.enqueue([new_job()])
     code, moved, _ = house.movers.run(*house.words, "--yes")
     assert (code, moved["jobs"]) == (0, JOBS + 1)
@@ -242,8 +242,8 @@ def test_abandoning_a_move_killed_in_its_last_step_needs_both_addresses(house, p
     assert code
     assert "give --to" in err
     assert house.is_closed()
-    code, told, err = house.movers.run(*house.words, "--abandon")
-    assert (code, told, err) == (0, {"abandoned": house.source_url}, "")
+    code, answer, err = house.movers.run(*house.words, "--abandon")
+    assert (code, answer, err) == (0, {"abandoned": house.source_url}, "")
     assert house.source.enqueue([new_job()])[0].created
     assert (house.target.count(Filter()), house.staging()) == (0, set())
 
@@ -291,8 +291,8 @@ def test_several_movers_at_once_move_once(house):
     for process, (_, err) in zip(movers, ends, strict=True):
         assert "Traceback" not in err
         assert bool(err) == bool(process.returncode), err
-    told = [json.loads(out) for out, _ in ends if out]
-    assert len([one for one in told if one["checksum"]]) <= 1
+    answers = [json.loads(out) for out, _ in ends if out]
+    assert len([one for one in answers if one["checksum"]]) <= 1
     code, last, _ = house.movers.run(*house.words, "--yes")
     assert (code, last["jobs"]) == (0, JOBS)
     assert house.has_moved()

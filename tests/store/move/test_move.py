@@ -234,10 +234,10 @@ def test_an_interrupted_move_can_be_continued(
 ):
     """Nothing is visible until everything is; staged rows are not staged again."""
     source.enqueue([new_job()] * 2500)
-    told = []
+    reports = []
 
     def interrupt(staged, total):
-        told.append((staged, total))
+        reports.append((staged, total))
         raise Interrupted
 
     for _ in range(2):
@@ -245,8 +245,8 @@ def test_an_interrupted_move_can_be_continued(
             move.move(source_url, target_url, interrupt)
     target = open_target()
     assert target.count(Filter()) == 0
-    move.move(source_url, target_url, lambda *seen: told.append(seen))
-    assert told == [(1000, 2500), (2000, 2500), (2500, 2500)]
+    move.move(source_url, target_url, lambda *seen: reports.append(seen))
+    assert reports == [(1000, 2500), (2000, 2500), (2500, 2500)]
     assert everything(target) == everything(source)
 
 

@@ -66,10 +66,10 @@ def test_a_snapshot_is_enough_to_hold_rows(store):
     snapshot = psycopg.connect(libpq_url(server().url))
     snapshot.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     snapshot.execute("SELECT 1")
-    looked = psycopg.connect(libpq_url(server().url))
-    looked.execute("SELECT 1")
+    other = psycopg.connect(libpq_url(server().url))
+    other.execute("SELECT 1")
     names = [name for _, name, _ in held_by(store, EVERYBODY_S)]
     assert [name for name in names if name.startswith(pid_of(snapshot))]
-    assert not [name for name in names if name.startswith(pid_of(looked))]
+    assert not [name for name in names if name.startswith(pid_of(other))]
     snapshot.close()
-    looked.close()
+    other.close()

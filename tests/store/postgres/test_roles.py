@@ -174,8 +174,8 @@ def test_roles_that_may_read_see_everything(stores, role):
     assert store.payload(job.id) == b"{}"
     assert store.attempts(job.id) == []
     assert store.describe()
-    for look in (store.stats, store.figures, store.waiting, store.kinds):
-        look()
+    for query in (store.stats, store.figures, store.waiting, store.kinds):
+        query()
     store.open_runs()
     store.paused()
 

@@ -16,7 +16,7 @@ from support.store.storing import KINDS, begin_run, new_job
 
 TRIPS_MAX = 3
 """For a lease or an enqueue: begin and read; change; commit."""
-AFTER_A_LOOK_S = 0.2
+AFTER_A_CHECK_S = 0.2
 """A check of the queue's depth is valid for less."""
 
 
@@ -73,7 +73,7 @@ def test_a_lease_is_committed_in_three_trips(queue, tmp_path):
     assert trips(lines) == TRIPS_MAX
 
 
-@pytest.mark.parametrize("pause_s", [0.0, AFTER_A_LOOK_S])
+@pytest.mark.parametrize("pause_s", [0.0, AFTER_A_CHECK_S])
 def test_one_job_is_stored_in_two_trips(queue, tmp_path, pause_s):
     """Also when the depth of the queue has to be checked anew."""
     time.sleep(pause_s)  # the check's age is by the real clock

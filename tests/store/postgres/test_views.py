@@ -26,8 +26,8 @@ def test_dead_letters_are_the_dead_and_the_quarantined(store, ask):
         granted = lease_one(store)
         assert granted.id == again.id
         store.settle([ended(granted, Outcome.CRASHED, retry_in_s=0)])
-    told = ask("SELECT id, state, outcome, reason FROM dead_letters ORDER BY id")
-    assert told == [
+    found = ask("SELECT id, state, outcome, reason FROM dead_letters ORDER BY id")
+    assert found == [
         (1, "dead", "crashed", "the handler gave up"),
         (again.id, "quarantined", "crashed", "crash 3 of 3"),
     ]

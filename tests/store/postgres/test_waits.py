@@ -149,7 +149,7 @@ def succeed(store, ids):
     store.settle([succeeded(one) for one in lease(store)])
 
 
-def bury(store, ids):
+def fail(store, ids):
     del ids
     once = Policy(max_attempts=1)
     store.settle([ended(one, policy=once) for one in lease(store)])
@@ -165,7 +165,7 @@ def cancel(store, ids):
     store.cancel(ids)
 
 
-@pytest.mark.parametrize("finish", [succeed, bury, quarantine, cancel])
+@pytest.mark.parametrize("finish", [succeed, fail, quarantine, cancel])
 def test_a_prune_skips_held_jobs(store, url, clock, finish):
     """Its neighbours are deleted, and it is at the next prune."""
     first, second = two(store)

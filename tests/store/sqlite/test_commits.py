@@ -55,7 +55,7 @@ def test_a_failed_commit_that_cannot_be_overwritten_is_unknown(store):
     def act():
         with pytest.raises(OutcomeUnknown, match="may appear"):
             store.enqueue([new_job()])
-        crash_filter.tell(1)
+        crash_filter.report(1)
 
     def decide(call):
         return errno.EIO if call.name == "fdatasync" else crash_filter.GO_ON

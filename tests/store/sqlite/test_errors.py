@@ -157,10 +157,10 @@ def fault(code, name, text="something"):
 )
 def test_every_code_has_its_error(code, kind):
     """Extended codes as their primary one; the file and the code are named."""
-    told = explain(fault(code, "SQLITE_CODE"), "/var/jobs.db")
-    assert type(told) is kind
-    assert "/var/jobs.db" in str(told)
-    assert "SQLITE_CODE" in str(told)
+    explained = explain(fault(code, "SQLITE_CODE"), "/var/jobs.db")
+    assert type(explained) is kind
+    assert "/var/jobs.db" in str(explained)
+    assert "SQLITE_CODE" in str(explained)
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_result_written_by_hand_is_replaced(store, write):
 
 
 @pytest.mark.parametrize(
-    ("told", "stored"),
+    ("reported", "stored"),
     [
         ({"peak_rss_bytes": 2**80}, {"peak_rss_bytes": MEMORY_MAX_BYTES}),
         ({"peak_rss_bytes": -1}, {"peak_rss_bytes": 0}),
@@ -190,11 +190,11 @@ def test_a_result_written_by_hand_is_replaced(store, write):
         ({"cpu_s": math.nan}, {"cpu_s": None}),
     ],
 )
-def test_figures_of_an_attempt_are_clamped(store, told, stored):
+def test_figures_of_an_attempt_are_clamped(store, reported, stored):
     """In the job and in its attempt; a figure that is not a number is left out."""
     store.enqueue([new_job()])
     settlement = msgspec.structs.replace(
-        ended(lease_one(store)), evidence=Evidence(**told)
+        ended(lease_one(store)), evidence=Evidence(**reported)
     )
     assert store.settle([settlement]) == [True]
     (attempt,) = store.attempts(1)

@@ -123,7 +123,7 @@ def test_a_symbolic_link_leads_to_one_store(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("", "expected sqlite:///"),
         ("jobs.db", "expected sqlite:///"),
@@ -138,11 +138,11 @@ def test_a_symbolic_link_leads_to_one_store(tmp_path):
         ("sqlite:///a\0b", "NUL"),
     ],
 )
-def test_a_url_that_names_no_store_is_refused(url, told):
+def test_a_url_that_names_no_store_is_refused(url, message):
     """The error says what was seen and how a URL looks; never a password."""
     with pytest.raises(ConfigError) as refused:
         open_store(url)
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "such as sqlite:///jobpool.db" in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
@@ -235,8 +235,8 @@ def test_a_read_only_place_is_refused(open_folder, what):
         text=True,
         check=True,
     )
-    told = "is read-only" if what == "file" else "may not write to its directory"
-    assert told in run.stdout
+    message = "is read-only" if what == "file" else "may not write to its directory"
+    assert message in run.stdout
     assert "give" in run.stdout
 
 
@@ -342,11 +342,11 @@ def test_the_database_is_never_readable_by_others(
     """It is created with its final mode."""
     modes = []
 
-    def look(fd, mode, chmod=os.fchmod):
+    def record(fd, mode, chmod=os.fchmod):
         modes.append(os.fstat(fd).st_mode & 0o777)
         chmod(fd, mode)
 
-    monkeypatch.setattr(os, "fchmod", look)
+    monkeypatch.setattr(os, "fchmod", record)
     store_factory()
     assert modes[0] & 0o177 == 0
     assert database_path.stat().st_mode & 0o777 == 0o600

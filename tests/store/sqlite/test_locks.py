@@ -183,14 +183,14 @@ def test_threads_wait_for_the_lock_too(tmp_path):
     """Until its patience ends; then the error names the lock's holder."""
     (tmp_path / "jobs.db").touch()
     lock = write_lock.share_lock(str(tmp_path / "jobs.db"))
-    told = []
+    messages = []
 
     def write():
         try:
             with lock.held(0.01):
                 pass
         except StoreUnavailable as error:
-            told.append(str(error))
+            messages.append(str(error))
 
     with lock.held():
         thread = threading.Thread(target=write)
@@ -198,7 +198,7 @@ def test_threads_wait_for_the_lock_too(tmp_path):
         thread.join()
         with pytest.raises(UsageError, match="already in a transaction"), lock.held():
             pass
-    assert "another thread of this process" in told[0]
+    assert "another thread of this process" in messages[0]
     with lock.held():
         pass
     write_lock.return_lock(lock, str(tmp_path / "jobs.db"))

@@ -34,8 +34,8 @@ def test_a_newer_schema_is_refused_and_kept(store_factory, by_hand):
     by_hand.execute(
         "UPDATE jobpool_meta SET value = ? WHERE name = 'schema_version'", (NEWEST + 1,)
     )
-    told = rf"schema version {NEWEST + 1}, this jobpool knows up to {NEWEST}; upgrade"
-    with pytest.raises(StoreRefused, match=told):
+    reason = rf"schema version {NEWEST + 1}, this jobpool knows up to {NEWEST}; upgrade"
+    with pytest.raises(StoreRefused, match=reason):
         store_factory()
 
 

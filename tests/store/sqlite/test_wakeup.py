@@ -118,7 +118,7 @@ def test_threads_may_share_a_waker_while_runs_come_and_go(tmp_path):
     failures = []
     stop = threading.Event()
 
-    def ring():
+    def wake():
         while not stop.is_set():
             try:
                 waker.wake()
@@ -126,7 +126,7 @@ def test_threads_may_share_a_waker_while_runs_come_and_go(tmp_path):
                 failures.append(error)
                 return
 
-    threads = [threading.Thread(target=ring) for _ in range(4)]
+    threads = [threading.Thread(target=wake) for _ in range(4)]
     for thread in threads:
         thread.start()
     for number in range(150):

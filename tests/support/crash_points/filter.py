@@ -80,7 +80,7 @@ _NUMBERS = {
     },
 }
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_SECCOMP, _TELL, _SLEEP = "seccomp", "fadvise64", "clock_nanosleep"
+_SECCOMP, _REPORT, _SLEEP = "seccomp", "fadvise64", "clock_nanosleep"
 _NOTIFY, _ALLOW = 0x7FC00000, 0x7FFF0000
 _SET_MODE_FILTER, _NEW_LISTENER, _SPEC_ALLOW = 1, 1 << 3, 1 << 2
 _PR_SET_NO_NEW_PRIVS = 38
@@ -175,13 +175,13 @@ def is_available():
     """Say whether this machine's calls are known and the kernel tells them."""
     if platform.machine() not in _NUMBERS:
         return False
-    return run(lambda: None, lambda _call: GO_ON, lambda _told: None).code == 0
+    return run(lambda: None, lambda _call: GO_ON, lambda _report: None).code == 0
 
 
-def tell(what, figure=0):
+def report(what, figure=0):
     """Say something to the parent; it has heard it when this returns."""
     _libc.syscall(
-        ctypes.c_long(_numbers()[_TELL]),
+        ctypes.c_long(_numbers()[_REPORT]),
         ctypes.c_long(_NOBODY),
         ctypes.c_long(what),
         ctypes.c_long(figure),
@@ -271,7 +271,7 @@ def _listen(listener, pid, decide, hear):
         if name == _SLEEP:
             _reply(listener, _ANSWER.pack(at, 0, 0, 0))  # It has slept.
             continue
-        if name == _TELL and arguments[0] == _unsigned(_NOBODY):
+        if name == _REPORT and arguments[0] == _unsigned(_NOBODY):
             hear(Told(arguments[1], arguments[2]))
             decision = GO_ON
         elif name == "fcntl" and arguments[1] not in _LOCKING:

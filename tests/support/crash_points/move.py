@@ -144,7 +144,7 @@ def _run_move(directory, target, decide):
         except JobpoolError:
             os._exit(_TOLD)
 
-    return crash_filter.run(act, decide, lambda _told: None)
+    return crash_filter.run(act, decide, lambda _report: None)
 
 
 def _judge(directory, target, before, point):

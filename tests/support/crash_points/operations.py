@@ -175,7 +175,7 @@ def _store_part(store, leases):
     return store.store_part(_in_parts(leases[0]))
 
 
-def _look(store, _given):
+def _stats(store, _given):
     return store.stats()
 
 
@@ -210,7 +210,7 @@ def crashed(name, kills_at):
             count[0] += 1
             return crash_filter.KILL if count[0] == kills_at else crash_filter.GO_ON
 
-        ended = crash_filter.run(act, decide, lambda _told: None, before)
+        ended = crash_filter.run(act, decide, lambda _report: None, before)
         if ended.code != -9:
             raise ValueError(f"{name} makes fewer than {kills_at} calls: {ended}")
 
@@ -218,26 +218,26 @@ def crashed(name, kills_at):
 
 
 OPERATIONS = {
-    "create": Operation(nothing, (_look,), opens=True, versions=tuple(range(_NEWEST))),
+    "create": Operation(nothing, (_stats,), opens=True, versions=tuple(range(_NEWEST))),
     "migrate-1": Operation(
         lambda at: make_version(at, 1),
-        (_look,),
+        (_stats,),
         opens=True,
         versions=tuple(range(1, _NEWEST)),
     ),
     "migrate-2": Operation(
         lambda at: make_version(at, 2),
-        (_look,),
+        (_stats,),
         opens=True,
         versions=tuple(range(2, _NEWEST)),
     ),
     "migrate-4": Operation(
         lambda at: make_version(at, 4),
-        (_look,),
+        (_stats,),
         opens=True,
         versions=tuple(range(4, _NEWEST)),
     ),
-    "open": Operation(some, (_look,), opens=True),
+    "open": Operation(some, (_stats,), opens=True),
     "enqueue": Operation(empty, SINGLE),
     "enqueue-bulk": Operation(
         empty,

@@ -91,12 +91,12 @@ class Result(NamedTuple):
     Attributes:
         problem: what was wrong; None: nothing.
         was_met: the child got as far as the call.
-        was_told: the child reported an error.
+        was_reported: the child reported an error.
     """
 
     problem: str | None
     was_met: bool
-    was_told: bool
+    was_reported: bool
 
 
 def calls_of(name, *, neighbour=False):
@@ -109,7 +109,7 @@ def calls_of(name, *, neighbour=False):
 
     expected = reference(name)
     with copy_of(expected.base) as directory, _neighbour(directory, wanted=neighbour):
-        ended = run_operation(name, directory, decide, lambda _told: None)
+        ended = run_operation(name, directory, decide, lambda _report: None)
     assert ended.code == 0, ended.said
     return calls
 
@@ -142,7 +142,7 @@ def run_point(point):
             problem = judge(
                 point.operation, directory, case.done, surely_not=case.surely_not
             )
-    return Result(problem, case.was_met, case.was_told)
+    return Result(problem, case.was_met, case.was_reported)
 
 
 def judge_copy_in_place(name, directory, case):
@@ -167,7 +167,7 @@ class Case:
         self.done = 0
         self.kept = True
         self.surely_not = False
-        self.was_met = self.was_told = False
+        self.was_met = self.was_reported = False
         self.problem = None
 
     def decide(self, call):
@@ -182,16 +182,16 @@ class Case:
             return self._point.error or KILL
         return self._point.error if self._point.forever else GO_ON
 
-    def hear(self, told):
+    def hear(self, report):
         name = self._point.operation
-        if told.what == DONE:
-            self.done = told.figure + 1
+        if report.what == DONE:
+            self.done = report.figure + 1
             self.surely_not = False
-        elif told.what == _WRONG:
-            self.problem = f"step {told.figure} answered something else"
-        elif told.what in {_NOT_DONE, _UNKNOWN, _UNTIDY}:
-            self.was_told = self._healed = True
-            self.surely_not = told.what == _NOT_DONE
+        elif report.what == _WRONG:
+            self.problem = f"step {report.figure} answered something else"
+        elif report.what in {_NOT_DONE, _UNKNOWN, _UNTIDY}:
+            self.was_reported = self._healed = True
+            self.surely_not = report.what == _NOT_DONE
             if self.problem is None:
                 with copy_of(self._directory) as copy:
                     self.problem = judge(
@@ -236,8 +236,8 @@ def run_operation(name, directory, decide, hear, *, seen_opening=False):
         for place, step in enumerate(operation.steps):
             answer = _insist(place, lambda step=step: step(store, expected.given))
             if repr(answer) != expected.answers[place]:
-                crash_filter.tell(_WRONG, place)
-            crash_filter.tell(DONE, place)
+                crash_filter.report(_WRONG, place)
+            crash_filter.report(DONE, place)
         _insist(len(operation.steps), store.close)
 
     return crash_filter.run(act, decide, hear, None if opens else open_it)
@@ -250,17 +250,17 @@ def _insist(place, action):
             return action()
         except OutcomeUnknown:
             # What doing it again leads to is judged on the files.
-            crash_filter.tell(_UNKNOWN, place)
+            crash_filter.report(_UNKNOWN, place)
             os._exit(_IN_DOUBT)
         except JobpoolBug:
-            crash_filter.tell(_UNTIDY, place)
+            crash_filter.report(_UNTIDY, place)
             raise
         except (JobpoolError, MemoryError):
             if not left:
                 raise
-            crash_filter.tell(_NOT_DONE, place)
+            crash_filter.report(_NOT_DONE, place)
         except BaseException:
-            crash_filter.tell(_UNTIDY, place)
+            crash_filter.report(_UNTIDY, place)
             raise
     raise AssertionError
 

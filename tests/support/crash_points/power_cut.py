@@ -67,8 +67,8 @@ def record(name):
             events.extend(_events_of(call, root))
             return GO_ON
 
-        def hear(told):
-            events.append(Event("done", at=told.figure + 1))
+        def hear(report):
+            events.append(Event("done", at=report.figure + 1))
 
         ended = run_operation(name, directory, decide, hear, seen_opening=True)
     assert ended.code == 0, ended.said

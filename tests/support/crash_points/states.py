@@ -48,7 +48,7 @@ class Reference(NamedTuple):
     early: tuple
 
 
-def look(directory):
+def read_state(directory):
     """Return everything that a database holds, or `ABSENT`.
 
     Raises:
@@ -88,12 +88,12 @@ def reference(name):
     early = tuple(_version_states(operation.versions, base))
     with copy_of(base) as directory:
         if not operation.opens:
-            assert look(directory) is not ABSENT
+            assert read_state(directory) is not ABSENT
         with contextlib.closing(_opened(operation, directory)) as store:
-            states, answers = [look(directory)], []
+            states, answers = [read_state(directory)], []
             for step in operation.steps:
                 answers.append(repr(step(store, given)))
-                states.append(look(directory))
+                states.append(read_state(directory))
     twice = tuple(_twice(operation, base, given, k) for k in range(len(answers)))
     return Reference(base, given, tuple(states), tuple(answers), twice, early)
 
@@ -103,7 +103,7 @@ def _twice(operation, base, given, last):
         with contextlib.closing(_opened(operation, directory)) as store:
             for step in (*operation.steps[: last + 1], operation.steps[last]):
                 step(store, given)
-        return look(directory)
+        return read_state(directory)
 
 
 def _opened(operation, directory):
@@ -128,7 +128,7 @@ def _version_states(versions, base):
                 shutil.copytree(base, directory, dirs_exist_ok=True)
                 with as_of_version(version):
                     open_at(directory).close()
-            yield look(directory)
+            yield read_state(directory)
 
 
 @contextlib.contextmanager
@@ -174,7 +174,7 @@ def judge(name, directory, done, *, surely_not=False):
     early = expected.early if done == 0 else ()
     try:
         if early:
-            found = look(directory)
+            found = read_state(directory)
             if found not in (*early, *expected.states[:2]):
                 return f"after the crash: {differ(expected.states[0], found)}"
         with contextlib.closing(_opened(operation, directory)) as store:
@@ -185,7 +185,7 @@ def judge(name, directory, done, *, surely_not=False):
 
 def _judge_open(name, store, directory, done, surely_not):
     expected, operation = reference(name), OPERATIONS[name]
-    found = look(directory)
+    found = read_state(directory)
     states = expected.states
     if found == states[done]:
         happened = False
@@ -204,7 +204,7 @@ def _judge_open(name, store, directory, done, surely_not):
             return f"step {place} tried again answered {answer[:200]}"
         else:
             wanted = states[place + 1]
-        found = look(directory)
+        found = read_state(directory)
         if found != wanted:
             return f"step {place} tried again: {differ(wanted, found)}"
         if happened:

@@ -81,7 +81,7 @@ class Rig:
                 return [None]
         raise AssertionError("the zygote says nothing")
 
-    def child(self, *, told=True, ready=True, **go):
+    def child(self, *, started=True, ready=True, **go):
         """Make a child, and wait until it is ready."""
         slot = len(self.children)
         lockdown = go.setdefault("lockdown", LOCKDOWN)
@@ -93,7 +93,7 @@ class Rig:
         answer = self.from_zygote()[0]
         assert isinstance(answer, Forked), answer
         child.attach(answer.pid)
-        if not told:
+        if not started:
             return child
         settings = {
             "slot_name": child.slot_name,

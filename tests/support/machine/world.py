@@ -145,7 +145,7 @@ class World:
         """Let one job after another end in the first slot, until their kind is fast."""
         for _ in range(16):
             self.job()
-            self.ring()
+            self.notify()
             self.done(0)
         assert self.machine.pools["cpu"].durations.fast
         return self
@@ -155,12 +155,12 @@ class World:
         self.fast()
         for _ in range(4):
             self.job()
-        self.ring()
+        self.notify()
         assert len(self.machine.slots[0].queue) == 4
         self.settled.clear()
         return self
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Say that there are jobs."""
         self.step(inp.Notified())
 

@@ -96,8 +96,8 @@ def ended(granted, outcome=Outcome.FAILED, *, policy=None, now_ms=0, **ending):
 
 def snoozed(granted, after_s=60.0, *, now_ms=0):
     """What the accounting point makes of an attempt that said "not yet"."""
-    told = Evidence(reason="not yet: busy", slot="cpu/0")
-    return ended(granted, snooze_s=after_s, evidence=told, now_ms=now_ms)
+    evidence = Evidence(reason="not yet: busy", slot="cpu/0")
+    return ended(granted, snooze_s=after_s, evidence=evidence, now_ms=now_ms)
 
 
 def misfit(granted, now_ms=0):

@@ -64,18 +64,18 @@ class Twins:
         def ask(*arguments, **options):
             mine = answer(getattr(self.left, method), arguments, options)
             if method in {"cancel", "revive"}:
-                told = [[self.names.ids.get(one, one) for one in arguments[0]]]
-                told += arguments[1:]
+                words = [[self.names.ids.get(one, one) for one in arguments[0]]]
+                words += arguments[1:]
             elif method == "begin_attempts":
                 rows = [self.names.translate_lease(*row) for row in arguments[0]]
-                told = [[Start(*row) for row in rows]]
+                words = [[Start(*row) for row in rows]]
             elif method == "clear":
-                told = [[self.names.translate_lease(*row) for row in arguments[0]]]
+                words = [[self.names.translate_lease(*row) for row in arguments[0]]]
             elif method in {"get", "payload", "attempts"}:
-                told = [self.names.ids.get(one, one) for one in arguments]
+                words = [self.names.ids.get(one, one) for one in arguments]
             else:
-                told = self.names.translate(list(arguments))
-            other = answer(getattr(self.right, method), told, options)
+                words = self.names.translate(list(arguments))
+            other = answer(getattr(self.right, method), words, options)
             is_answered = not isinstance(mine, Exception | type(None))
             if method in {"enqueue", "lease", "find"} and is_answered:
                 assert type(other) is type(mine), method

@@ -47,8 +47,8 @@ class Walk:
                 self.dice.choice(STEPS)(self)
             self.store.find(Filter(), 10**6)
             if step % 8 == 0:
-                self.look()
-        self.look()
+                self.read_all()
+        self.read_all()
 
     def some(self, things, most=4):
         """Return a few of them, one perhaps twice."""
@@ -280,7 +280,7 @@ class Walk:
 
     # -- what there is to see ----------------------------------------------------------
 
-    def look(self):
+    def read_all(self):
         """Ask everything that changes nothing."""
         store = self.store
         for job_id in self.some(self.ids, 12):

@@ -66,11 +66,11 @@ def test_a_hook_receives_the_facts(jobs):
     seen = []
 
     @jobs.on_dead
-    def tell(job):
+    def notify(job):
         seen.append(job)
 
     assert jobs.invoke(HOOK_DEAD, PAYLOAD, 100) == b"null"
-    tell("again")
+    notify("again")
     assert seen == [DeadJob(**FACTS), "again"]
 
 

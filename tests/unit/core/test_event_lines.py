@@ -435,7 +435,9 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("event", "parts"), LINES, ids=[told[0] for _, told in LINES])
+@pytest.mark.parametrize(
+    ("event", "parts"), LINES, ids=[parts[0] for _, parts in LINES]
+)
 def test_the_words_of_an_event(event, parts):
     """What happened, to which job, why, and what comes next.
 

@@ -38,7 +38,7 @@ GRANT_MS = 1
 """Before its begin."""
 
 
-def told(
+def measured(
     *blows, begins=(), lives=(), leased=(), calm_s=(0, 0), changes=ALWAYS, lost=()
 ):
     """Return the recoveries of a run: begins and leased are pairs of run and ms."""
@@ -76,8 +76,8 @@ NEXT = ("a", 10_030)
 def test_a_death_alone_counts_until_the_slots_next_job():
     """In the storm or in calm weather; the job that had begun before does not count."""
     begins = (("a", 9_990), NEXT, ("a", 10_500))
-    assert told(DEATH, begins=begins)[CHILDREN] == {ALONE: {"n": 1, "max": 30.0}}
-    calm = told(DEATH, begins=begins, calm_s=(9, 11))[CHILDREN]
+    assert measured(DEATH, begins=begins)[CHILDREN] == {ALONE: {"n": 1, "max": 30.0}}
+    calm = measured(DEATH, begins=begins, calm_s=(9, 11))[CHILDREN]
     assert calm == {CALM: {"n": 1, "max": 30.0}}
 
 
@@ -91,17 +91,17 @@ def test_a_span_during_another_blow_is_counted_under_that_blow(sort):
         blow(sort, 10_010, 10_020),
         blow(sort, 9_000, 10_000 - after_ms),
     ):
-        counted = told(DEATH, other, begins=[NEXT], calm_s=(9, 11))[CHILDREN]
+        counted = measured(DEATH, other, begins=[NEXT], calm_s=(9, 11))[CHILDREN]
         assert counted == {fault.under: {"n": 1, "max": 30.0}}
     for other in (blow(sort, 10_031), blow(sort, 5_000, 9_999 - after_ms)):
-        assert told(DEATH, other, begins=[NEXT])[CHILDREN].keys() == {ALONE}
+        assert measured(DEATH, other, begins=[NEXT])[CHILDREN].keys() == {ALONE}
 
 
 @pytest.mark.parametrize("sort", FAULTS)
 def test_a_blow_at_another_run_explains_nothing(sort):
     """Unless the store or the machine was struck."""
     other = blow(sort, 10_010, run="b")
-    counted = told(DEATH, other, begins=[NEXT])[CHILDREN]
+    counted = measured(DEATH, other, begins=[NEXT])[CHILDREN]
     under = FAULTS[sort].under if FAULTS[sort].is_everybodys else ALONE
     assert counted.keys() == {under}
 
@@ -110,7 +110,7 @@ def test_a_span_with_a_struck_replacement_is_counted_separately():
     """The first span holds two recoveries; the second one is measured by itself."""
     again = blow("child killed", 10_020, slot="cpu/0")
     other = blow("child killed", 10_020, slot="cpu/1")
-    counted = told(DEATH, again, other, begins=[NEXT])[CHILDREN]
+    counted = measured(DEATH, again, other, begins=[NEXT])[CHILDREN]
     assert counted == {
         ALONE: {"n": 1, "max": 10.0},
         STRUCK_AGAIN: {"n": 1, "max": 30.0},
@@ -134,7 +134,7 @@ def test_a_slot_that_nothing_waits_for_is_not_slow():
         ([late], IDLE),
         ([], IDLE),
     ):
-        counted = told(DEATH, begins=begins, changes=changes)[CHILDREN]
+        counted = measured(DEATH, begins=begins, changes=changes)[CHILDREN]
         assert counted.keys() == {under}
 
 
@@ -152,7 +152,7 @@ def test_the_probation_of_lost_jobs_explains_a_delay():
                 ("c", 9_999_000, 9_999_999, "succeeded"),
             )
         ]  # fmt: skip
-        counted = told(DEATH, begins=[NEXT], lost=lost)[CHILDREN]
+        counted = measured(DEATH, begins=[NEXT], lost=lost)[CHILDREN]
         assert counted.keys() == {under}
 
 
@@ -162,7 +162,7 @@ def test_a_restart_counts_until_its_first_lease():
         Life("s0", "a", 1_000 * MS, 9_000 * MS, "killed"),
         Life("s0", "c", 1_000 * MS, 1_100 * MS, "killed"),
     ]
-    counted = told(lives=lives, leased=[("a", 1_400 + GRANT_MS)])[RESTARTS]
+    counted = measured(lives=lives, leased=[("a", 1_400 + GRANT_MS)])[RESTARTS]
     assert counted == {ALONE: {"n": 1, "max": 400.0}, NEVER: {"n": 1}}
 
 

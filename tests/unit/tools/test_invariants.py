@@ -74,7 +74,7 @@ def broken(
     return {found.rule for found in _found(records, jobs, facts)}
 
 
-def told(*records: Record, jobs: tuple[FinalJob, ...] = ()) -> str:
+def texts(*records: Record, jobs: tuple[FinalJob, ...] = ()) -> str:
     """Return the complaints about a history as text."""
     return "; ".join(found.text for found in _found(records, jobs, {}))
 
@@ -141,7 +141,7 @@ def test_an_attempt_past_its_limit_may_be_charged_for_it_whatever_ended_it(
     late = settled(outcome=outcome, state="pending")
     for at_s, is_just in ((past_s - 0.1, False), (past_s, True)):
         fenced = ended(cause="fence", at_s=at_s)
-        text = told(*GOOD[:3], fenced, late, jobs=(final(),))
+        text = texts(*GOOD[:3], fenced, late, jobs=(final(),))
         assert ("ended by fence" not in text) == is_just
 
 
@@ -163,11 +163,11 @@ def test_a_recovery_is_charged_only_to_a_job_that_ran_alone() -> None:
     elsewhere = started(2, job=2, run="c")
     too = RunEnded(at_s=3.0, run="c", how="killed")
     paid = "paid for a death beside [2]"
-    assert paid not in told(begins, started(), DIES, pays)
-    assert paid in told(begins, started(), beside, DIES, pays)
-    assert paid not in told(begins, started(), beside, ended(2, job=2), DIES, pays)
-    assert paid not in told(begins, other, started(), elsewhere, DIES, pays)
-    assert paid in told(begins, other, started(), elsewhere, DIES, too, pays)
+    assert paid not in texts(begins, started(), DIES, pays)
+    assert paid in texts(begins, started(), beside, DIES, pays)
+    assert paid not in texts(begins, started(), beside, ended(2, job=2), DIES, pays)
+    assert paid not in texts(begins, other, started(), elsewhere, DIES, pays)
+    assert paid in texts(begins, other, started(), elsewhere, DIES, too, pays)
 
 
 def test_no_job_is_charged_for_anothers_kill() -> None:
@@ -178,19 +178,19 @@ def test_no_job_is_charged_for_anothers_kill() -> None:
     begins = RunBegan(at_s=0.0, run="a", host="h")
     before = (begins, started(), started(2, job=2), STRIKES, DIES)
     pays = settled(2, job=2, costs="a recovery", holder="a", **LOST)
-    assert "paid for a strike of job 1" in told(*before, pays)
+    assert "paid for a strike of job 1" in texts(*before, pays)
     expired = msgspec.structs.replace(pays, at_s=DIES.at_s - 0.5, presumed=True)
     alone = (begins, started(2, job=2), expired, started(), STRIKES, DIES)
-    assert "paid for" not in told(*alone), "what came after its expiry"
+    assert "paid for" not in texts(*alone), "what came after its expiry"
     beside = (begins, started(), started(2, job=2), expired, STRIKES, DIES)
-    assert "paid for a death beside [1]" in told(*beside)
+    assert "paid for a death beside [1]" in texts(*beside)
     taken = msgspec.structs.replace(expired, presumed=False)
     alive = (begins, started(2, job=2), taken, started(), STRIKES, DIES)
-    assert "paid for a strike of job 1" in told(*alive), "its lease had not expired"
+    assert "paid for a strike of job 1" in texts(*alive), "its lease had not expired"
     aside = settled(2, job=2, holder="a", **(LOST | {"state": "quarantined"}))
-    assert "what others had done" in told(*before, aside)
+    assert "what others had done" in texts(*before, aside)
     itself = settled(1, job=1, holder="a", **(LOST | {"state": "quarantined"}))
-    assert "what others had done" not in told(*before, itself)
+    assert "what others had done" not in texts(*before, itself)
 
 
 def test_a_kind_that_keeps_killing_is_soon_set_aside() -> None:
@@ -216,11 +216,11 @@ def test_a_living_attempt_keeps_its_lease() -> None:
 def test_a_completion_is_the_only_end() -> None:
     """I5: it counts only under its own token, however its attempt ends."""
     wrote = settled(by_itself=True)
-    told = settled(outcome="crashed", receipt="completed", changed=False)
+    crashed = settled(outcome="crashed", receipt="completed", changed=False)
     dies = ended(cause="itself")
     refused = settled(by_itself=True, receipt="superseded", changed=False)
-    assert broken(*GOOD[:3], wrote, dies, told, ordered=True) == set()
-    assert "I5" in broken(*GOOD[:3], dies, told)
+    assert broken(*GOOD[:3], wrote, dies, crashed, ordered=True) == set()
+    assert "I5" in broken(*GOOD[:3], dies, crashed)
     assert "I5" in broken(*GOOD[:3], wrote, dies, settled(outcome="crashed"))
     assert "I5" in broken(*GOOD[:3], refused)
     assert "I5" in broken(*GOOD[:2], settled(outcome=None, state="runnable"), wrote)

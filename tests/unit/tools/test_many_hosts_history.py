@@ -21,7 +21,7 @@ def load():
 h = load()
 
 
-def looks(first_ms, last_ms, until_ms=None):
+def samples(first_ms, last_ms, until_ms=None):
     """Observations twice a second: until when a lease of 6 s was published."""
     return [(at, until_ms or at + 6000) for at in range(first_ms, last_ms, 500)]
 
@@ -56,11 +56,11 @@ def good():
             h.Life(4, 24, "h1", 500, 600, is_whole=True),
         ],
         leases={
-            "a": looks(0, 1200) + looks(1200, 9500, until_ms=7000),
-            "b": looks(0, 30_000),
-            "c": looks(0, 10_500)
-            + looks(10_500, 18_500, until_ms=16_000)
-            + looks(18_500, 30_000),
+            "a": samples(0, 1200) + samples(1200, 9500, until_ms=7000),
+            "b": samples(0, 30_000),
+            "c": samples(0, 10_500)
+            + samples(10_500, 18_500, until_ms=16_000)
+            + samples(18_500, 30_000),
         },
         holders={11: "b", 12: "a", 22: "b", 33: "c", 43: "b", 14: "b", 24: "b"},
         kills=[h.Kill("a", 1200, is_calm=True)],
@@ -108,8 +108,8 @@ def test_an_acknowledged_job_must_be_there():
 def test_an_acknowledged_job_must_have_the_id_that_was_told():
     """Another job under the same key is not the promised one."""
     history = good()
-    told = history.acknowledged | {"k4": 5}
-    assert problems(history._replace(acknowledged=told)) == [
+    acknowledged = history.acknowledged | {"k4": 5}
+    assert problems(history._replace(acknowledged=acknowledged)) == [
         "job 5 (key k4) was acknowledged and is lost",
         "job 4 (key k4) is there, but nobody enqueued it",
     ]

@@ -160,7 +160,7 @@ def test_every_listed_equivalent_is_a_mutant(mutants):
     makers = {".py": mutants.python_changes, ".sql": mutants.sql_changes}
     for entry in listed.get("equivalent", ()):
         known = {
-            (change.text, change.told()["change"])
+            (change.text, change.summary()["change"])
             for path in (TOP / "src" / "jobpool").glob(entry["file"])
             for change in makers[path.suffix].changes_of("", path.read_bytes())
         }

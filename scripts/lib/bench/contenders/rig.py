@@ -35,7 +35,7 @@ CRASHED, HUNG, HOARDED = -1, -2, -3
 PATIENCE_S = 80.0
 WARM_SHARE = 0.1
 """The part of a drain that is left out: workers start at different moments."""
-LOOK_S = 0.1
+POLL_S = 0.1
 HERE = Path(__file__).parent
 STARTED: list[subprocess.Popen[bytes]] = []
 """The processes that the measured system has started from this one."""
@@ -140,7 +140,7 @@ def records() -> list[tuple[int, int]]:
     return sorted(RECORD.iter_unpack(path.read_bytes())) if path.exists() else []
 
 
-def wait_for_records(count: int, look_s: float = LOOK_S) -> None:
+def wait_for_records(count: int, poll_s: float = POLL_S) -> None:
     """Wait until the witness file has this many records."""
     path, until_s = directory() / "witness", time.monotonic() + PATIENCE_S
     while True:
@@ -151,7 +151,7 @@ def wait_for_records(count: int, look_s: float = LOOK_S) -> None:
             sys.exit(f"bench: {found} of {count} jobs began within {PATIENCE_S:.0f} s")
         if any(process.poll() is not None for process in STARTED):
             sys.exit("bench: a worker ended by itself")
-        time.sleep(look_s)
+        time.sleep(poll_s)
 
 
 def drain(system: Contender) -> dict[str, float]:
@@ -161,7 +161,7 @@ def drain(system: Contender) -> dict[str, float]:
     system.work()
     before_s = 0.0
     if wish.get("is_cpu_asked"):
-        wait_for_records(1, look_s=0.01)  # its start does not belong to the jobs
+        wait_for_records(1, poll_s=0.01)  # its start does not belong to the jobs
         before_s = own_cpu_s(STARTED[0].pid)
     wait_for_records(count)
     at = [when for when, _ in records()]
@@ -208,15 +208,15 @@ def enqueue(system: Contender) -> dict[str, float]:
     ]
     for producer in producers:
         producer.start()
-    told = [pipe.recv() for _ in producers]
+    answers = [pipe.recv() for _ in producers]
     for producer in producers:
         producer.join()
-    took_ms = sorted(ms for one, _ in told for ms in one)
+    took_ms = sorted(ms for one, _ in answers for ms in one)
     return {
         "jobs/s": len(took_ms) / wish["seconds"],
         "p50 ms": share_of(took_ms, 0.5),
         "worst ms": took_ms[-1],
-        "errors": float(sum(errors for _, errors in told)),
+        "errors": float(sum(errors for _, errors in answers)),
     }
 
 
@@ -277,7 +277,7 @@ def overshoot(system: Contender) -> dict[str, float]:
     while [value for _, value in records()].count(0) < 2:  # noqa: PLR2004 - both no-ops
         if time.monotonic() > until_s:
             sys.exit("bench: the slot did not come back after a hoarder")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return {"MiB held": float(max(value for _, value in records()))}
 
 

@@ -139,7 +139,7 @@ def without_its_limits():
 
 
 @eats
-def not_to_be_looked_at():
+def not_measurable():
     """Only root can read its memory or its copies' memory."""
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     for _ in range(2):

@@ -29,7 +29,7 @@ def channel():
     raise LookupError
 
 
-def tell(data):
+def send_frame(data):
     """Send this to the supervisor and wait for the consequences."""
     channel().sendall(data)
     time.sleep(60)
@@ -53,62 +53,62 @@ def done(**other):
 
 @beast(LIAR)
 def garbage():
-    tell(b"\x02\x00\x00\x00{}")
+    send_frame(b"\x02\x00\x00\x00{}")
 
 
 @beast(LIAR)
 def noise():
-    tell(random.Random(7).randbytes(1 << 16))  # which announces 1.3 GiB
+    send_frame(random.Random(7).randbytes(1 << 16))  # which announces 1.3 GiB
 
 
 @beast(LIAR)
 def endless_frame():
-    tell(b"\xff\xff\xff\xff" + bytes(1000))
+    send_frame(b"\xff\xff\xff\xff" + bytes(1000))
 
 
 @beast(LIAR)
 def deep_frame():
-    tell((200_000).to_bytes(4, "little") + b"\x91" * 200_000)
+    send_frame((200_000).to_bytes(4, "little") + b"\x91" * 200_000)
 
 
 @beast(LIAR)
 def empty_frames():
-    tell(bytes(4 * 1000))
+    send_frame(bytes(4 * 1000))
 
 
 @beast(TIMED_OUT, timeout=TIMEOUT)
 def half_a_frame():
-    tell(b"\x00\x00\xff\x00half")
+    send_frame(b"\x00\x00\xff\x00half")
 
 
 @beast(LIAR)
 def forged_end_of_another():
-    tell(done(token=current().token + 1))
+    send_frame(done(token=current().token + 1))
 
 
 @beast(LIAR)
 def forged_sequence():
-    tell(done(token=current().token))
+    send_frame(done(token=current().token))
 
 
 @beast(LIAR)
 def forged_figures():
-    tell(done(token=current().token, duration_s=math.nan, peak_rss_bytes=-1))
+    send_frame(done(token=current().token, duration_s=math.nan, peak_rss_bytes=-1))
 
 
 @beast(LIAR)
 def ready_again():
-    tell(encode(Ready(0)))
+    send_frame(encode(Ready(0)))
 
 
 @beast(LIAR)
 def asks_for_another():
-    tell(encode(Ask(ask=1, token=current().token + 7, jobs=[])))
+    send_frame(encode(Ask(ask=1, token=current().token + 7, jobs=[])))
 
 
 @beast(LIAR)
 def asks_without_end():
-    tell(encode(Ask(ask=1, token=current().token, jobs=[])) * 100)
+    send_frame(encode(Ask(ask=1, token=current().token, jobs=[])) * 100)
 
 
 @beast(TIMED_OUT, timeout=TIMEOUT)
@@ -121,12 +121,12 @@ def beats_without_end():
 
 @beast(TIMED_OUT, timeout=TIMEOUT)
 def beats_of_another():
-    tell(encode(Beat(token=current().token - 1, progress=b"1", checkpoint=b"1")))
+    send_frame(encode(Beat(token=current().token - 1, progress=b"1", checkpoint=b"1")))
 
 
 @beast(TIMED_OUT, timeout=TIMEOUT)
 def beats_no_json():
-    tell(encode(Beat(token=current().token, progress=b"{", checkpoint=None)))
+    send_frame(encode(Beat(token=current().token, progress=b"{", checkpoint=None)))
 
 
 @beast(Verdict("crashed", "exited with"))

@@ -41,8 +41,8 @@ FS_IOC_SETFLAGS, IMMUTABLE, EXTENTS = 0x40086602, 0x10, 0x80000
 KEPT = []
 
 
-@jobs.job("solo", kind="zoo.look", max_attempts=1)
-def look():
+@jobs.job("solo", kind="zoo.inspect", max_attempts=1)
+def inspect_process():
     """Report what an ordinary handler can see of the state of its process."""
     mask = os.umask(0)
     os.umask(mask)

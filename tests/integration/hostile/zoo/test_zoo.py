@@ -47,7 +47,7 @@ CANARY_LATE_S = 10.0
 """Beside whole pools of beasts, on a machine that is busy otherwise."""
 ZOO_S = 90.0
 TROUBLE = ("alarm", "store_trouble", "zygote_failed", "stale_settlement")
-LOOK_EVERY_S = 0.2
+POLL_S = 0.2
 
 
 class Zoo(NamedTuple):
@@ -57,7 +57,7 @@ class Zoo(NamedTuple):
     jobs: dict[str, object]
     """By kind."""
     attempts: dict[str, object]
-    looks: list[object]
+    inspections: list[object]
     """What was seen in the pool with one slot: before all, and after each beast."""
     canaries: list[object]
     aftermath: "Aftermath | None" = None
@@ -138,11 +138,11 @@ def at_large(level, user):
 
 def let_out(site, level, user):
     """Enqueue all beasts, canaries beside them, and wait for every end."""
-    ids, looks = {}, [site.add("zoo.look", pool="solo")]
+    ids, inspections = {}, [site.add("zoo.inspect", pool="solo")]
     for beast in at_large(level, user):
         ids[beast.kind] = site.add(beast.kind, pool=beast.pool)
         if beast.pool == "solo":
-            looks.append(site.add("zoo.look", pool="solo"))
+            inspections.append(site.add("zoo.inspect", pool="solo"))
     canaries, ended = [], threading.Event()
 
     def sing():
@@ -153,7 +153,7 @@ def let_out(site, level, user):
     singer = threading.Thread(target=sing)
     singer.start()
     try:
-        wait_for(site, [*ids.values(), *looks])
+        wait_for(site, [*ids.values(), *inspections])
     finally:
         ended.set()
         singer.join()
@@ -162,7 +162,7 @@ def let_out(site, level, user):
         (level, user),
         {kind: site.job(job_id) for kind, job_id in ids.items()},
         {kind: site.store.attempts(job_id) for kind, job_id in ids.items()},
-        [site.job(job_id) for job_id in looks],
+        [site.job(job_id) for job_id in inspections],
         [site.job(job_id) for job_id in canaries],
     )
 
@@ -176,7 +176,7 @@ def wait_for(site, job_ids):
         left = {job.id for job in jobs if job.state not in FINISHED}
         names = [f"{j.kind} {j.state} {j.slot}" for j in jobs if j.id in left]
         assert time.monotonic() < deadline, f"not within {ZOO_S} s: {names}"
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_S)
 
 
 def mismatch(zoo, beast):
@@ -222,7 +222,7 @@ def test_every_beast_gets_its_verdict(zoo):
 
 def test_what_a_beast_changes_does_not_reach_the_next_job(zoo):
     """After each of them the process is as if it had never run."""
-    seen = [job.result or f"{job.reason}: {job.error}" for job in zoo.looks]
+    seen = [job.result or f"{job.reason}: {job.error}" for job in zoo.inspections]
     after = ["nobody", *(b.kind for b in at_large(*zoo.names) if b.pool == "solo")]
     assert json.loads(seen[0])["stdin"] == ""
     spoilt = {k: s for k, s in zip(after, seen, strict=True) if s != seen[0]}

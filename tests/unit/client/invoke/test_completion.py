@@ -29,7 +29,7 @@ def claimed(**fields):
     world = World().up()
     world.hold_settled = True
     job = world.job()
-    world.ring()
+    world.notify()
     world.done(0, completed=True, **fields)
     return world, job
 

@@ -10,7 +10,7 @@ FUTEX = native_threads._FUTEX.get(platform.machine(), 202)
 
 
 @pytest.mark.parametrize(
-    ("told", "state"),
+    ("line", "state"),
     [
         (b"running\n", "runs"),
         (b"-1 0x7ffc9a0 0x7f31c0\n", "runs"),
@@ -25,7 +25,7 @@ FUTEX = native_threads._FUTEX.get(platform.machine(), 202)
 @pytest.mark.skipif(
     platform.machine() not in native_threads._FUTEX, reason="its calls are not known"
 )
-def test_each_form_of_the_kernels_line_is_understood(monkeypatch, told, state):
+def test_each_form_of_the_kernels_line_is_understood(monkeypatch, line, state):
     """A thread that waits for memory is in no call: its line has only three words."""
-    monkeypatch.setattr(native_threads, "read", lambda _path: told)
+    monkeypatch.setattr(native_threads, "read", lambda _path: line)
     assert native_threads._state(1) == state

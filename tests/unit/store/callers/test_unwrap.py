@@ -114,8 +114,8 @@ class AsyncConnection:
     def __init__(self, below):
         self.below = below
 
-    async def run_sync(self, look):
-        assert callable(look)
+    async def run_sync(self, function):
+        assert callable(function)
         return self.below
 
 

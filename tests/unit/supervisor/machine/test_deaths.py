@@ -24,7 +24,7 @@ def test_one_death_is_charged_to_one_job() -> None:
     """Of the jobs sent to a child that dies, only the one that had begun is charged."""
     world = World(pool("cpu", 1)).up().fast()
     jobs = [world.job() for _ in range(4)]
-    world.ring()
+    world.notify()
     settled = len(world.settled)
     queue = list(world.machine.slots[0].queue)
     world.died(
@@ -40,7 +40,7 @@ def test_a_repeated_end_does_not_crash_another_job() -> None:
     """A report left over from an earlier handler is not the next one's crash."""
     world = World(pool("cpu", 1)).up().fast()
     first, second = world.job(), world.job()
-    world.ring()
+    world.notify()
     seq = world.machine.slots[0].queue[0].seq
     settled = len(world.settled)
     world.done(0)
@@ -55,7 +55,7 @@ def test_a_kill_by_the_zygote_at_the_fence_is_no_crash() -> None:
     """A supervisor that was stopped, or asleep, may see the death first."""
     world = World(pool("cpu", 1)).up()
     world.job()
-    world.ring()
+    world.notify()
     killed = Exit(signal=signal.SIGKILL)
     world.step(inp.ChildExited(slot=0, exit=killed, fenced=True))
     assert [s.outcome for s in world.settled] == [Outcome.INTERRUPTED]
@@ -79,7 +79,7 @@ def test_a_child_that_begins_nothing_is_replaced() -> None:
     world = World(pool("cpu", 1)).up().fast()
     for _ in range(3):
         world.job()
-    world.ring()
+    world.notify()
     settled = len(world.settled)
     for _ in range(30):
         world.wait(1.2 * RECALL_AFTER_S)
@@ -95,7 +95,7 @@ def test_no_job_is_blamed_between_attempts() -> None:
     """A child that dies before it took the next ticket costs no job anything."""
     world = World(pool("cpu", 1)).up()
     job = world.job()
-    world.ring()
+    world.notify()
     seq = world.machine.slots[0].queue[0].seq
     world.died(0, signal=signal.SIGKILL, never_begun=(seq,))
     assert world.settled == []
@@ -106,7 +106,7 @@ def test_a_timeout_dumps_then_kills_and_settles_only_after_the_death() -> None:
     """Stacks are requested just before the hard limit, which kills at once."""
     world = World().up()
     world.job(timeout_s=5.0)
-    world.ring()
+    world.notify()
     world.wait(4.89)
     assert not world.took(cmd.Dump)
     world.wait(0.02)
@@ -124,7 +124,7 @@ def test_a_memory_kill_is_recorded_with_its_figures() -> None:
     """A child over its memory limit is killed, and the figures are in the reason."""
     world = World().up()
     world.job()
-    world.ring()
+    world.notify()
     seq = world.machine.slots[0].queue[0].seq
     world.step(inp.OverMemory(0, seq - 1, 600 * MIB))
     assert not world.took(cmd.Dump)
@@ -141,7 +141,7 @@ def test_a_result_beats_a_kill() -> None:
     """A complete result that crossed our kill on the way is accepted."""
     world = World().up()
     world.job(timeout_s=5.0)
-    world.ring()
+    world.notify()
     world.wait(5.0)
     world.done(0, result=b"1")
     world.wait(0.01)
@@ -154,7 +154,7 @@ def test_silence_is_stalled_and_heartbeats_are_not() -> None:
     limits = PoolLimits(timeout_s=60, memory_bytes=512 * MIB, heartbeat_timeout_s=2.0)
     world = World(pool(limits=limits)).up()
     job = world.job()
-    world.ring()
+    world.notify()
     for _ in range(5):
         world.wait(1.5)
         world.step(inp.FramesArrived(0, [Beat(job.token, b"1", None)]))
@@ -168,7 +168,7 @@ def test_the_last_checkpoint_is_written_before_an_unsuccessful_end() -> None:
     """What the next attempt needs is recorded before this one is settled."""
     world = World().up()
     job = world.job()
-    world.ring()
+    world.notify()
     world.step(inp.FramesArrived(0, [Beat(job.token, None, b"1")]))
     world.step(inp.FramesArrived(0, [Beat(job.token, None, b"2")]))
     world.died(0, signal=signal.SIGSEGV)
@@ -184,7 +184,7 @@ def test_a_false_end_is_a_protocol_violation() -> None:
     """A child that reports another job's end is killed, and its own job is charged."""
     world = World().up()
     world.job()
-    world.ring()
+    world.notify()
     world.done(0, token=999)
     assert world.took(cmd.Kill)
     world.died(0, signal=signal.SIGKILL)
@@ -195,7 +195,7 @@ def test_an_end_with_leftovers_is_settled_after_the_tree_is_gone() -> None:
     """A result whose attempt left processes waits until they are gone."""
     world = World().up()
     world.job()
-    world.ring()
+    world.notify()
     world.done(0, surprise="left 2 processes")
     assert world.settled == []
     world.died(0, signal=signal.SIGKILL)
@@ -210,7 +210,7 @@ def test_a_kill_by_the_hosts_oom_killer_is_charged_to_no_job() -> None:
     for host_oom, expected in ((True, Outcome.INTERRUPTED), (False, Outcome.CRASHED)):
         world = World().up()
         world.job()
-        world.ring()
+        world.notify()
         world.died(0, signal=signal.SIGKILL, host_oom=host_oom)
         assert [s.outcome for s in world.settled] == [expected]
 
@@ -219,7 +219,7 @@ def test_a_quarantine_is_logged_as_an_error() -> None:
     """The crash that uses up the budget quarantines, with an ERROR event."""
     world = World(policy=Policy(max_crashes=1)).up()
     world.job()
-    world.ring()
+    world.notify()
     world.died(0, signal=signal.SIGSEGV)
     (event,) = [e for e in world.said if isinstance(e, ev.JobQuarantined)]
     assert event.level is ev.Level.ERROR
@@ -231,7 +231,7 @@ def test_a_failed_attempt_is_not_a_crash() -> None:
     world = World().up()
     world.took(cmd.Fork)
     world.job()
-    world.ring()
+    world.notify()
     world.done(0, error=Raised(["builtins.ValueError"], "no", "…"))
     assert [s.outcome for s in world.settled] == [Outcome.FAILED]
     assert not world.took(cmd.Fork)
@@ -310,14 +310,14 @@ def test_a_handler_reads_jobs_unless_its_pool_is_strict() -> None:
     for sandbox in SandboxLevel:
         world = World(pool("cpu", 1, sandbox=sandbox)).up()
         job = world.job()
-        world.ring()
+        world.notify()
         world.step(inp.FramesArrived(0, [Ask(7, job.token, [], 4711)]))
         asked = [ask.reads for ask in world.took(cmd.Enqueue)]
-        told = [one.frame for one in world.took(cmd.Send)]
+        sent = [one.frame for one in world.took(cmd.Send)]
         if sandbox is not SandboxLevel.STRICT:
-            assert (asked, told) == ([4711], [])
+            assert (asked, sent) == ([4711], [])
             continue
-        (answer,) = told
+        (answer,) = sent
         assert isinstance(answer, Answer)
         assert (asked, answer.ask, answer.error_class) == ([], 7, "UsageError")
         world.step(inp.FramesArrived(0, [Ask(8, job.token, [])]))
@@ -328,7 +328,7 @@ def test_a_flood_of_requests_is_a_protocol_violation() -> None:
     """A child of ours asks one thing at a time; a child that floods is ended."""
     world = World(pool("cpu", 1)).up()
     job = world.job()
-    world.ring()
+    world.notify()
     for ask in range(8):
         world.step(inp.FramesArrived(0, [Ask(ask, job.token, [])]))
     assert len(world.took(cmd.Enqueue)) == 8

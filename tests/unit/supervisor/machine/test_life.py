@@ -27,10 +27,10 @@ def test_a_drain_lets_running_jobs_end_and_leases_nothing() -> None:
     """After a drain has begun nothing new starts, and running jobs are settled."""
     world = World(pool("cpu", 1)).up()
     world.job()
-    world.ring()
+    world.notify()
     world.job()
     world.step(inp.Drain("SIGTERM"))
-    world.ring()
+    world.notify()
     assert world.finish is None
     world.done(0)
     assert world.finish is not None
@@ -42,7 +42,7 @@ def test_jobs_are_interrupted_when_the_drain_window_is_over() -> None:
     """Jobs that still run when the window is over are interrupted, without penalty."""
     world = World(pool("cpu", 1, drain_s=3.0)).up()
     world.job()
-    world.ring()
+    world.notify()
     world.step(inp.Drain("SIGTERM"))
     world.wait(2.9)
     assert not world.took(cmd.Kill)
@@ -61,7 +61,7 @@ def test_a_second_request_stops_at_once() -> None:
     """A second Ctrl-C does not wait for the drain window."""
     world = World(pool("cpu", 1)).up()
     world.job()
-    world.ring()
+    world.notify()
     world.step(inp.Drain("SIGINT"))
     world.step(inp.Drain("SIGINT"))
     world.wait(0.01)
@@ -72,7 +72,7 @@ def test_a_drain_waits_for_the_store() -> None:
     """A drain ends before its window only when every settlement is durable."""
     world = World(pool("cpu", 1, drain_s=60.0)).up()
     world.job()
-    world.ring()
+    world.notify()
     world.hold_settled = True
     world.done(0)
     world.step(inp.Drain("SIGTERM"))
@@ -87,7 +87,7 @@ def test_a_stop_does_not_wait_forever() -> None:
     """A store that stays away cannot keep a stop from ending; that is logged."""
     world = World(pool("cpu", 1)).up()
     world.job()
-    world.ring()
+    world.notify()
     world.hold_settled = True
     world.done(0)
     world.step(inp.Stop("SIGQUIT"))
@@ -167,7 +167,7 @@ def test_a_pool_grows_while_jobs_wait_and_shrinks_without_killing() -> None:
     world = World(pool("cpu", 1, size_max=4, idle_shrink_s=5.0)).up()
     for _ in range(8):
         world.job()
-    world.ring()
+    world.notify()
 
     def seen(idle_share: float) -> None:
         world.step(
@@ -201,7 +201,7 @@ def test_a_reload_replaces_children_when_they_are_idle() -> None:
     """After a reload idle children end at once, busy ones after their job."""
     world = World(pool("cpu", 2)).up()
     world.job()
-    world.ring()
+    world.notify()
     world.took(cmd.Fork)
     world.took(cmd.StartZygote)
     world.step(inp.Reload(world.settings))
@@ -223,7 +223,7 @@ def test_a_reload_that_fails_changes_nothing() -> None:
     world.step(inp.ZygoteLost("cpu", "no module named nonsense", reloading=True))
     assert any(isinstance(e, ev.Alarm) and "nonsense" in e.text for e in world.said)
     world.job()
-    world.ring()
+    world.notify()
     world.done(0)
     assert [s.state for s in world.settled] == [JobState.SUCCEEDED]
     assert not world.took(cmd.Fork)

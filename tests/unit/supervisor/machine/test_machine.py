@@ -31,7 +31,7 @@ def test_jobs_go_to_slots_and_their_ends_to_the_store() -> None:
     """A leased job is assigned, and its result settled as succeeded."""
     world = World().up()
     job = world.job()
-    world.ring()
+    world.notify()
     assert [frame.id for frame in world.sent[0]] == [job.id]
     world.done(0, result=b'"x"')
     assert [(s.state, s.result) for s in world.settled] == [
@@ -44,9 +44,9 @@ def test_a_full_pool_does_not_delay_another() -> None:
     world = World(pool("cpu", 1), pool("io", 1)).up()
     for _ in range(5):
         world.job("cpu")
-    world.ring()
+    world.notify()
     io_job = world.job("io")
-    world.ring()
+    world.notify()
     assert [frame.id for frame in world.sent[1]] == [io_job.id]
     assert len(world.queue["cpu"]) == 4
 
@@ -56,7 +56,7 @@ def test_no_more_jobs_are_leased_than_can_run() -> None:
     world = World(pool("cpu", 3)).up()
     for _ in range(10):
         world.job()
-    world.ring()
+    world.notify()
     assert len(world.queue["cpu"]) == 7
 
 
@@ -65,7 +65,7 @@ def test_a_steps_messages_for_a_child_are_sent_together() -> None:
     world = World(pool("cpu", 1)).up().fast()
     world.hold_grants = True
     jobs = [world.job() for _ in range(5)]
-    world.ring()
+    world.notify()
     world.took(cmd.Assign)
     world.answer_grant()
     (assign,) = world.took(cmd.Assign)
@@ -78,7 +78,7 @@ def test_the_ends_of_one_read_are_one_step() -> None:
     world = World(pool("cpu", 1)).up().fast()
     for _ in range(5):
         world.job()
-    world.ring()
+    world.notify()
     queue = list(world.machine.slots[0].queue)
     settled = len(world.settled)
     world.step(inp.FramesArrived(0, [done_of(job) for job in queue]))
@@ -93,7 +93,7 @@ def test_of_many_attempts_that_end_at_once_only_the_last_is_sampled() -> None:
     world = World(pool("cpu", 1)).up().fast()
     for _ in range(5):
         world.job()
-    world.ring()
+    world.notify()
     slot = world.machine.slots[0]
     queue = list(slot.queue)
     world.took(cmd.Watch)
@@ -107,7 +107,7 @@ def test_an_attempts_limits_are_set_before_it_is_sent() -> None:
     """An idle child's limits are set before the attempt can begin."""
     world = World(pool("cpu", 1)).up()
     world.job()
-    world.ring()
+    world.notify()
     kinds = [type(c) for c in world.commands if isinstance(c, cmd.Watch | cmd.Assign)]
     assert kinds == [cmd.Watch, cmd.Assign]
 
@@ -116,7 +116,7 @@ def test_fast_jobs_are_sent_ahead_and_slow_ones_recalled() -> None:
     """Jobs behind one that turns out slow are taken back soon, and cost nothing."""
     world = World(pool("cpu", 1)).up().fast()
     jobs = [world.job() for _ in range(5)]
-    world.ring()
+    world.notify()
     slot = world.machine.slots[0]
     assert len(slot.queue) == 5
     world.wait(1.2 * RECALL_AFTER_S)
@@ -135,7 +135,7 @@ def test_a_recall_that_returns_nothing_is_not_repeated_at_once() -> None:
     world = World(pool("cpu", 1)).up().fast()
     for _ in range(3):
         world.job()
-    world.ring()
+    world.notify()
     world.wait(1.2 * RECALL_AFTER_S)
     assert len(world.took(cmd.Recall)) == 1
     world.recalled(0)
@@ -151,7 +151,7 @@ def test_another_slots_success_does_not_cancel_a_retry() -> None:
     """A slot whose child failed gets another, also if the next one elsewhere starts."""
     world = World(pool("cpu", 2)).up()
     world.job()
-    world.ring()
+    world.notify()
     world.deaf_forks = True
     world.died(0, signal=signal.SIGSEGV)
     world.died(1, signal=signal.SIGKILL)
@@ -168,7 +168,7 @@ def test_a_child_is_replaced_after_its_share_of_jobs() -> None:
     assert len(world.took(cmd.Fork)) == 2
     world.job()
     world.job()
-    world.ring()
+    world.notify()
     assert [len(s.queue) for s in world.machine.slots] == [1, 0]
     world.done(0)
     assert len(world.took(cmd.Fork)) == 1
@@ -182,7 +182,7 @@ def test_a_child_that_grew_is_replaced() -> None:
     world = World(pool("cpu", 1, recycle_growth_bytes=10 * MIB)).up()
     world.took(cmd.Fork)
     world.job()
-    world.ring()
+    world.notify()
     world.done(0, rss_bytes=31 * MIB)
     assert len(world.took(cmd.Fork)) == 1
 
@@ -191,7 +191,7 @@ def test_cancel_kills_the_running_and_hands_back_the_waiting() -> None:
     """A canceled job that runs is killed, its outcome canceled."""
     world = World(pool("cpu", 1)).up()
     job = world.job()
-    world.ring()
+    world.notify()
     world.step(inp.CancelAsked((job.token,)))
     world.wait(0.01)
     world.died(0, signal=signal.SIGKILL)
@@ -227,6 +227,6 @@ def test_a_job_too_long_to_send_is_dead_and_blocks_no_other() -> None:
     world = World(pool("cpu", 1)).up()
     world.job(payload=b"x" * (13 * MIB))
     small = world.job()
-    world.ring()
+    world.notify()
     assert [s.state for s in world.settled] == [JobState.DEAD]
     assert [frame.id for frame in world.sent[0]] == [small.id]

@@ -52,7 +52,7 @@ def busy() -> World:
     for _ in range(4):
         world.job()
     world.job("io")
-    world.ring()
+    world.notify()
     assert sum(len(slot.queue) for slot in world.machine.slots) == 3
     return world
 
@@ -144,7 +144,7 @@ def asking() -> World:
     world = up()
     world.hold_grants = True
     world.job()
-    world.ring()
+    world.notify()
     return world
 
 
@@ -295,7 +295,7 @@ def test_a_stop_gives_up_on_the_store_before_a_long_window_is_over() -> None:
     """A stop by QUIT does not wait for a drain window of an hour."""
     world = World(pool("cpu", 1, drain_s=3600.0)).up()
     world.job()
-    world.ring()
+    world.notify()
     world.hold_settled = True
     world.done(0)
     world.step(QUIT)

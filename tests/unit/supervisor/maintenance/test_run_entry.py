@@ -107,9 +107,9 @@ def test_a_supervisor_that_cannot_enter_its_run_ends_with_an_error(
 ) -> None:
     """An alarm alone would leave it waiting forever."""
     left: list[Chore] = []
-    with pytest.raises(StoreRefused, match="could not enter its run") as told:
+    with pytest.raises(StoreRefused, match="could not enter its run") as refused:
         entering(error, left)(STORE)
-    assert told.value.__cause__ is error
+    assert refused.value.__cause__ is error
     assert left == []
 
 

@@ -367,8 +367,8 @@ def test_answered_large_ends_are_reported(rig: Rig) -> None:
     with rig.thread._changed:
         rig.settle(1, 2, 3, 4, result=b"x" * TURN_BYTES)
         rig.settle(5)
-    told = [token for said in rig.wait_settled(5) for token in said.large]
-    assert sorted(told) == [1, 2, 2, 3, 4]
+    settled = [token for said in rig.wait_settled(5) for token in said.large]
+    assert sorted(settled) == [1, 2, 2, 3, 4]
     assert [said.count for said in rig.of(inp.Settled)] == [1, 1, 0, 1, 1, 1]
 
 

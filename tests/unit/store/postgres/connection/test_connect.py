@@ -186,7 +186,7 @@ class Known:
 
 
 @pytest.mark.parametrize(
-    ("live", "dead", "is_told"),
+    ("live", "dead", "is_reported"),
     [
         (0, 100_000, False),
         (0, 100_001, True),
@@ -195,11 +195,11 @@ class Known:
         (200_001, 200_000, False),
     ],
 )
-def test_more_dead_rows_than_live_ones_are_a_concern(live, dead, is_told):
+def test_more_dead_rows_than_live_ones_are_a_concern(live, dead, is_reported):
     """If there are many at all."""
     found = health.concerns(Known(live, dead))
-    told = f"the table jobs has {dead:,} dead rows to {live:,} live ones; check "
-    assert [one.startswith(told) for one in found] == [True] * is_told
+    concern = f"the table jobs has {dead:,} dead rows to {live:,} live ones; check "
+    assert [one.startswith(concern) for one in found] == [True] * is_reported
 
 
 def test_a_transaction_that_is_open_for_minutes_is_a_concern():

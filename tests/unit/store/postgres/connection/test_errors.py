@@ -55,18 +55,18 @@ def error_of(state, text="what the server said"):
 @pytest.mark.parametrize(("state", "kind", "said"), NAMED + OF_A_CLASS)
 def test_each_state_is_its_own_error_with_its_remedy(state, kind, said):
     """The class says whether to try again; the text names place, state and remedy."""
-    told = explain(error_of(state), PLACE)
-    assert type(told) is kind
-    assert said in str(told)
-    assert f"the store {PLACE} could not be used ({state}): " in str(told)
+    explained = explain(error_of(state), PLACE)
+    assert type(explained) is kind
+    assert said in str(explained)
+    assert f"the store {PLACE} could not be used ({state}): " in str(explained)
 
 
 def test_an_unexpected_state_is_reported_as_our_bug():
     """No statement of ours should cause it; only the first line may be shown."""
-    told = explain(error_of("42601", "syntax error\nDETAIL: a secret"), PLACE)
-    assert type(told) is JobpoolBug
-    assert "(42601: syntax error)" in str(told)
-    assert "secret" not in str(told)
+    explained = explain(error_of("42601", "syntax error\nDETAIL: a secret"), PLACE)
+    assert type(explained) is JobpoolBug
+    assert "(42601: syntax error)" in str(explained)
+    assert "secret" not in str(explained)
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_an_unexpected_state_is_reported_as_our_bug():
 )
 def test_errors_of_the_driver_without_a_state_are_classified(error, kind, said):
     """A connection error may pass, a value error is the caller's, the rest is ours."""
-    told = explain(error, PLACE)
-    assert type(told) is kind
-    assert said in str(told)
+    explained = explain(error, PLACE)
+    assert type(explained) is kind
+    assert said in str(explained)
 
 
 def test_only_the_start_of_a_servers_error_is_shown():
     """200 characters of its first line: what the server reports may be long."""
-    told = str(explain(psycopg.OperationalError("x" * 500), PLACE))
-    assert told.count("x") == 200
+    explained = str(explain(psycopg.OperationalError("x" * 500), PLACE))
+    assert explained.count("x") == 200

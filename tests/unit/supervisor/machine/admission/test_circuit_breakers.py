@@ -53,14 +53,14 @@ def test_a_suspect_waits_until_the_others_are_old_and_begins_alone(
 ) -> None:
     """Earlier jobs have had their time; later ones wait."""
     before = world.job().id
-    world.ring()
+    world.notify()
     accused = suspect(world)
     beside = world.job("io").id
-    world.ring()
+    world.notify()
     assert running(world) == {before, beside}
     world.wait(PROBATION_S - 1)
     later = world.job("io").id
-    world.ring()
+    world.notify()
     assert running(world) == {before, beside}
     world.wait(1)
     assert running(world) == {before, beside, accused}
@@ -79,9 +79,9 @@ def test_a_suspect_waits_until_the_others_are_old_and_begins_alone(
 def test_a_suspect_that_ends_is_cleared_by_its_end(world: World) -> None:
     """Its settlement says so, and the others go on at once."""
     suspect(world)
-    world.ring()
+    world.notify()
     later = world.job().id
-    world.ring()
+    world.notify()
     assert later not in running(world)
     world.done(next(s.number for s in world.machine.slots if s.queue))
     assert world.settled[-1].suspect is False
@@ -93,24 +93,24 @@ def test_a_suspect_that_ends_is_cleared_by_its_end(world: World) -> None:
 def test_a_suspect_that_waits_too_long_goes_back(world: World) -> None:
     """Jobs that never grow old beside it do not hold the supervisor forever."""
     world.job()
-    world.ring()
+    world.notify()
     world.machine.slots[0].queue[0].started_s = 1e9
     accused = suspect(world)
-    world.ring()
+    world.notify()
     world.wait(4 * PROBATION_S)
     backs = [s.id for s in world.settled if s.outcome is None]
     assert backs == [accused]
     later = world.job().id
-    world.ring()
+    world.notify()
     assert later in running(world)
 
 
 def test_a_drain_gives_a_suspect_back_and_is_recorded(world: World) -> None:
     """A drain is recorded in the store before anything else can happen to us."""
     world.job()
-    world.ring()
+    world.notify()
     accused = suspect(world)
-    world.ring()
+    world.notify()
     world.step(inp.Drain("SIGTERM"))
     assert len(world.took(cmd.Leaving)) == 1
     assert [s.id for s in world.settled if s.outcome is None] == [accused]
@@ -130,13 +130,13 @@ def test_a_kind_that_crashes_repeatedly_is_held_and_others_go_on(world: World) -
     world.takes_back = True
     for _ in range(10):
         world.job()
-    world.ring()
+    world.notify()
     while running(world):
         crash_all(world)
     assert len(world.settled) - sum(s.outcome is None for s in world.settled) <= 7
     assert any(isinstance(event, KindSlowed) for event in world.said)
     fine = world.job("io").id
-    world.ring()
+    world.notify()
     assert fine in running(world)
     assert world.took(cmd.Lease)[-1].held == {"cpu.work"}  # type: ignore[attr-defined]
     world.done(next(s.number for s in world.machine.slots if s.queue))
@@ -155,7 +155,7 @@ def test_of_a_thousand_jobs_that_crash_few_are_charged_in_an_hour() -> None:
     world.takes_back = True
     for _ in range(1000):
         world.job()
-    world.ring()
+    world.notify()
     for _ in range(3600):
         while running(world):
             crash_all(world)
@@ -171,7 +171,7 @@ def test_the_stores_view_counts_only_when_it_includes_our_reports(
     """A reading from before our last report is ignored; a later one is believed."""
     for _ in range(5):
         world.job()
-    world.ring()
+    world.notify()
     while running(world):
         crash_all(world)
     saves = len(world.took(cmd.SaveBreaker))
@@ -190,7 +190,7 @@ def test_a_breaker_continues_in_the_next_run(world: World) -> None:
     world.step(inp.BreakersSeen((saved,), 0))
     world.job()
     world.job()
-    world.ring()
+    world.notify()
     assert running(world) == set()
     assert world.settled == []
     world.wait(301)
@@ -205,7 +205,7 @@ def test_a_kind_that_may_be_tried_and_has_nothing_due_costs_no_requests(
         kind="cpu.work", state=BreakerState.SLOWED, crashes=6, last_job=9, wait_s=0.0
     )
     world.step(inp.BreakersSeen((saved,), 0))
-    world.ring()
+    world.notify()
     world.wait(10)
     world.took(cmd.Lease)
     for _ in range(5):
@@ -218,7 +218,7 @@ def test_a_job_that_killed_another_supervisor_counts_as_a_crash(world: World) ->
     for job_id in range(5):
         world.step(inp.HostKilled("cpu.work", job_id))
     world.job()
-    world.ring()
+    world.notify()
     assert running(world) == set()
 
 
@@ -227,7 +227,7 @@ def test_a_kind_without_a_breaker_is_never_held_back() -> None:
     world = World(msgspec.structs.replace(pool("cpu", 4), breaker_after=0)).up()
     for _ in range(40):
         world.job()
-    world.ring()
+    world.notify()
     while running(world):
         crash_all(world)
     assert len([s for s in world.settled if s.outcome is Outcome.CRASHED]) == 40
@@ -238,7 +238,7 @@ def test_a_reload_that_turns_a_breaker_off_lets_its_kind_go(world: World) -> Non
     world.takes_back = True
     for _ in range(10):
         world.job()
-    world.ring()
+    world.notify()
     while running(world):
         crash_all(world)
     saves = [one.saved for one in world.took(cmd.SaveBreaker)]  # type: ignore[attr-defined]

@@ -104,7 +104,7 @@ def test_a_job_refused_for_memory_is_told_so() -> None:
     world.machine._memory.budget_bytes = 600 * MIB
     world.job()
     world.job()
-    world.ring()
+    world.notify()
     assert refusals(world, waiting(world)) == [None, None, MEMORY]
 
 
@@ -113,10 +113,10 @@ def test_beside_a_suspect_nothing_begins_and_the_suspect_waits_its_turn() -> Non
     world = World(pool("cpu", 2), pool("io", 2)).up()
     world.wait(PROBATION_S + 1)
     world.job("io")
-    world.ring()
+    world.notify()
     suspect = world.job(suspect=True)
     other = msgspec.structs.replace(waiting_lease(world), suspect=False)
-    world.ring()
+    world.notify()
     assert waiting(world).lease.id == suspect.id
     assert refusals(world, waiting(world)) == [None, ITS_TURN, None]
     beside = msgspec.structs.replace(waiting(world), lease=other)
@@ -129,7 +129,7 @@ def test_a_kind_held_back_gets_the_reason_that_show_prints() -> None:
     world = World(pool("cpu", 2)).up()
     world.job()
     world.job()
-    world.ring()
+    world.notify()
     job = world.machine.slots[0].queue[0]
     saved = Saved(
         kind="cpu.work", state=BreakerState.OPEN, crashes=20, last_job=9, wait_s=300.0
@@ -154,12 +154,12 @@ def test_a_new_gate_needs_no_other_change() -> None:
     all_gates = (cap, *gates(world))
     dispatcher._gates = dispatcher._prefetch._gates = fast_path._gates = all_gates
     ids = [world.job().id for _ in range(3)]
-    world.ring()
+    world.notify()
     assert len(running(world)) == 1
     assert sorted(s.id for s in world.settled) == sorted(set(ids) - running(world))
     assert world.took(cmd.Lease)[-1].held == {"cpu.work"}  # type: ignore[attr-defined]
     beside = world.job("io").id
-    world.ring()
+    world.notify()
     assert beside in running(world)
     seen: set[int] = set()
     for _ in ids:

@@ -36,7 +36,7 @@ def test_a_job_over_the_memory_budget_waits_until_enough_have_ended() -> None:
     world = world_of(pool("cpu", 4))
     for _ in range(3):
         world.job()
-    world.ring()
+    world.notify()
     assert running(world) == 1
     world.done(0)
     assert running(world) == 1
@@ -50,7 +50,7 @@ def test_without_a_memory_budget_no_job_waits() -> None:
     world = world_of(pool("cpu", 4), budget_bytes=None)
     for _ in range(4):
         world.job()
-    world.ring()
+    world.notify()
     assert running(world) == 4
 
 
@@ -58,9 +58,9 @@ def test_another_pool_goes_on_and_gives_its_memory_back() -> None:
     """An end in one pool lets the first job of another in."""
     world = world_of(pool("cpu", 1), pool("io", 2))
     world.job("cpu", memory_bytes=900 * MIB)
-    world.ring()
+    world.notify()
     world.job("io", memory_bytes=600 * MIB)
-    world.ring()
+    world.notify()
     assert running(world) == 1
     world.done(0)
     assert [slot.pool for slot in world.machine.slots if slot.queue] == ["io"]
@@ -71,7 +71,7 @@ def test_a_job_larger_than_the_budget_runs_alone() -> None:
     world = world_of(pool("cpu", 2))
     world.job(memory_bytes=5000 * MIB)
     world.job(memory_bytes=64 * MIB)
-    world.ring()
+    world.notify()
     assert running(world) == 1
     world.done(0)
     assert running(world) == 1
@@ -82,14 +82,14 @@ def test_a_stream_of_small_jobs_does_not_keep_a_large_one_out() -> None:
     world = world_of(pool("cpu", 1), pool("io", 4))
     for _ in range(2):
         world.job("io", memory_bytes=400 * MIB)
-    world.ring()
+    world.notify()
     large = world.job("cpu", memory_bytes=900 * MIB)
-    world.ring()
+    world.notify()
     for _ in range(40):
         world.job("io", memory_bytes=400 * MIB)
     for _ in range(30):
         world.wait(0.5)
-        world.ring()
+        world.notify()
         world.done(busy_slot(world))
         if any(frame.id == large.id for sent in world.sent.values() for frame in sent):
             return
@@ -101,7 +101,7 @@ def test_a_long_wait_for_memory_is_reported_and_ends_in_a_hand_back() -> None:
     world = world_of(pool("cpu", 3))
     for _ in range(3):
         world.job()
-    world.ring()
+    world.notify()
     world.wait(2.0)
     (said,) = [e for e in world.said if isinstance(e, ev.MemoryAwaited)]
     assert (said.memory_bytes, said.used_bytes) == (512 * MIB, 512 * MIB)
@@ -116,10 +116,10 @@ def test_a_reload_changes_the_memory_budget() -> None:
     world = world_of(pool("cpu", 2))
     for _ in range(2):
         world.job()
-    world.ring()
+    world.notify()
     assert running(world) == 1
     settings = msgspec.structs.replace(world.settings, memory_budget_bytes=None)
     world.step(inp.Reload(settings))
     world.wait(2.0)
-    world.ring()
+    world.notify()
     assert running(world) == 2

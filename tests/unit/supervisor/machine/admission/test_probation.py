@@ -51,9 +51,9 @@ def world() -> World:
 def test_a_job_lost_more_often_is_cleared_later(world: World) -> None:
     """In proportion to its losses; nothing begins meanwhile."""
     accused = suspect(world, 4)
-    world.ring()
+    world.notify()
     later = world.job("io").id
-    world.ring()
+    world.notify()
     world.wait(4 * PROBATION_S - 0.5)
     assert running(world) == {accused}
     assert world.took(cmd.Clear) == []
@@ -68,10 +68,10 @@ def test_a_job_lost_more_often_is_cleared_later(world: World) -> None:
 def test_a_job_lost_more_often_waits_until_the_others_have_ended(world: World) -> None:
     """Beside them nothing could be proved; it begins as soon as they have ended."""
     before = world.job(timeout_s=9000.0).id
-    world.ring()
+    world.notify()
     world.wait(2 * PROBATION_S)
     accused = suspect(world, 4)
-    world.ring()
+    world.notify()
     world.wait(PROBATION_S)
     assert running(world) == {before}
     end(world, before)
@@ -81,24 +81,24 @@ def test_a_job_lost_more_often_waits_until_the_others_have_ended(world: World) -
 def test_a_suspect_does_not_wait_forever(world: World) -> None:
     """For as much longer as its probation is; first suspects do not wait."""
     before = world.job(timeout_s=9000.0).id
-    world.ring()
+    world.notify()
     world.wait(2 * PROBATION_S)
     accused = suspect(world, 4)
-    world.ring()
+    world.notify()
     world.wait(3 * PROBATION_S - 0.5)
     assert running(world) == {before}
     world.wait(0.5)
     assert running(world) == {before, accused}
     world.wait(4 * PROBATION_S)
     at_once = suspect(world, 2)
-    world.ring()
+    world.notify()
     assert running(world) == {before, accused, at_once}
 
 
 def test_after_the_longest_probation_others_go_on_beside_it(world: World) -> None:
     """It stays a suspect, so that no other one begins; its end clears it."""
     accused = suspect(world, 9)
-    world.ring()
+    world.notify()
     later = world.job("io").id
     world.wait(PROBATION_MAX_S - 0.5)
     assert running(world) == {accused}
@@ -130,12 +130,12 @@ def test_a_supervisor_old_enough_requests_suspects_at_once() -> None:
 
 def test_a_suspect_alone_is_requested_only_when_nothing_is_leased(world: World) -> None:
     """Beside others it is not alone, whatever comes with it."""
-    world.ring()
+    world.notify()
     assert world.took(cmd.Lease)[-1].alone  # type: ignore[attr-defined]
     job = world.job().id
-    world.ring()
-    world.ring()
+    world.notify()
+    world.notify()
     assert not world.took(cmd.Lease)[-1].alone  # type: ignore[attr-defined]
     end(world, job)
-    world.ring()
+    world.notify()
     assert world.took(cmd.Lease)[-1].alone  # type: ignore[attr-defined]

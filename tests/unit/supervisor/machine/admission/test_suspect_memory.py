@@ -28,11 +28,11 @@ def test_a_suspect_without_memory_does_not_hold_the_others() -> None:
     """A job of hours has the memory that it needs: other pools go on meanwhile."""
     world = world_of(1000 * MIB)
     hours = world.job("io", memory_bytes=500 * MIB).id
-    world.ring()
+    world.notify()
     world.job("cpu", suspect=True, memory_bytes=900 * MIB)
-    world.ring()
+    world.notify()
     quick = {world.job("io", memory_bytes=50 * MIB).id for _ in range(60)}
-    world.ring()
+    world.notify()
     for _ in range(60):
         world.wait(1)
         finish_quick(world, {hours})
@@ -45,17 +45,17 @@ def test_a_suspect_that_waited_for_memory_begins_alone() -> None:
     """Once there is room nothing else begins, and it waits until the rest is old."""
     world = world_of(1000 * MIB)
     large = world.job("io", memory_bytes=500 * MIB).id
-    world.ring()
+    world.notify()
     accused = world.job("cpu", suspect=True, memory_bytes=600 * MIB).id
-    world.ring()
+    world.notify()
     world.wait(5)
     small = world.job("io", memory_bytes=50 * MIB).id
-    world.ring()
+    world.notify()
     running = {s.queue[0].lease.id for s in world.machine.slots if s.queue}
     assert running == {large, small}
     finish_quick(world, {small})
     later = world.job("io", memory_bytes=50 * MIB).id
-    world.ring()
+    world.notify()
     world.wait(PROBATION_S - 1)
     running = {s.queue[0].lease.id for s in world.machine.slots if s.queue}
     assert running == {small}

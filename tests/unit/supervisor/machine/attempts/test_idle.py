@@ -18,7 +18,7 @@ def one_done() -> World:
     """Return a world whose only child has finished one job."""
     world = World(pool("cpu", 1)).up()
     world.job()
-    world.ring()
+    world.notify()
     world.done(0)
     world.commands.clear()
     return world
@@ -29,7 +29,7 @@ def test_a_job_that_is_not_begun_is_taken_back_and_runs_elsewhere() -> None:
     world = World(pool("cpu", 2)).up()
     world.deaf_children = True
     job = world.job()
-    world.ring()
+    world.notify()
     world.wait(0.6)
     (recall,) = world.took(cmd.Recall)
     assert isinstance(recall, cmd.Recall)
@@ -49,14 +49,14 @@ def test_a_child_that_twice_begins_nothing_is_killed() -> None:
     world = one_done()
     world.deaf_children = world.takes_back = True
     job = world.job()
-    world.ring()
+    world.notify()
     for _ in range(2):
         world.wait(0.6)
         world.recalled(0, world.machine.slots[0].queue)
     assert world.took(cmd.Kill)
     world.deaf_children = False
     world.died(0, signal=signal.SIGKILL)
-    world.ring()
+    world.notify()
     world.done(0)
     assert {s.outcome for s in world.settled if s.id == job.id} == {
         None,
@@ -68,7 +68,7 @@ def test_a_job_that_has_begun_is_checked_once() -> None:
     """A ticket that is gone is proof: no further recall, however long it runs."""
     world = one_done()
     world.job()
-    world.ring()
+    world.notify()
     world.wait(5.0)
     assert len(world.took(cmd.Recall)) == 1
 
@@ -78,7 +78,7 @@ def test_a_recall_proves_nothing_of_what_was_sent_after_it() -> None:
     world = one_done()
     world.deaf_children = True
     world.job()
-    world.ring()
+    world.notify()
     world.wait(0.6)
     (recall,) = world.took(cmd.Recall)
     assert isinstance(recall, cmd.Recall)
@@ -123,7 +123,7 @@ def unmarked() -> tuple[World, Assigned]:
     world = one_done()
     world.marked = set()
     world.job()
-    world.ring()
+    world.notify()
     world.settled.clear()
     return world, world.machine.slots[0].queue[0]
 
@@ -156,7 +156,7 @@ def test_the_first_job_of_a_child_is_charged_whatever_happened_to_its_mark() -> 
     """No other job was there to take its ticket."""
     world = World(pool("cpu", 1)).up()
     world.job()
-    world.ring()
+    world.notify()
     world.died(0, signal=signal.SIGKILL, marked=None)
     assert outcomes(world) == [Outcome.CRASHED]
 
@@ -218,7 +218,7 @@ def test_a_job_robbed_of_its_ticket_is_ended_after_a_second_and_not_charged() ->
     world = one_done()
     world.marked = {world.settled[0].token}
     job = world.job()
-    world.ring()
+    world.notify()
     world.wait(0.7)
     assert not world.took(cmd.Kill), "it may be about to write its mark"
     world.wait(0.7)
@@ -233,7 +233,7 @@ def test_a_job_that_wrote_its_mark_has_begun() -> None:
     world = one_done()
     world.marked = {world.settled[0].token}
     job = world.job()
-    world.ring()
+    world.notify()
     world.wait(0.7)
     world.marked.add(job.token)
     world.wait(5.0)
@@ -258,7 +258,7 @@ def test_a_late_report_of_the_watch_does_not_end_a_running_job() -> None:
     """What was seen while idle says nothing about the job that has begun since."""
     world = one_done()
     world.job()
-    world.ring()
+    world.notify()
     world.step(inp.NotIdle(0, f"has {600 * MIB}"))
     assert world.machine.slots[0].state is SlotState.BUSY
     assert not world.took(cmd.Kill)

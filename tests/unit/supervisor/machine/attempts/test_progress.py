@@ -16,7 +16,7 @@ def world():
     world = World().up()
     for _ in range(2):
         world.job()
-    world.ring()
+    world.notify()
     return world
 
 
@@ -118,7 +118,7 @@ def test_what_was_shown_of_an_attempt_ends_with_it(world):
     world.done(0, output=b"two")
     world.step(seen)
     world.job()
-    world.ring()
+    world.notify()
     world.step(seen)
     world.wait(5)
     assert written(world) == []

@@ -182,7 +182,7 @@ def running(declared):
     world.report = msgspec.structs.replace(world.report, handlers=(spec,))
     world.up()
     world.job()
-    world.ring()
+    world.notify()
     return world, world.machine.slots[0].queue[0].seq
 
 

@@ -19,7 +19,7 @@ def times_of(world):
 def begin(world):
     """Send a job to a child, at 100 s."""
     world.job()
-    world.ring()
+    world.notify()
 
 
 def test_a_late_end_is_recorded_with_its_true_time(world):
@@ -39,7 +39,7 @@ def test_a_late_end_with_output_is_recorded_with_its_true_time(world):
 
 
 @pytest.mark.parametrize(
-    ("began_s", "duration_s", "told"),
+    ("began_s", "duration_s", "times"),
     [
         (0.0, 5.0, (0.0, 5.0)),
         (1e9, 5.0, (30.0, 30.0)),
@@ -50,13 +50,13 @@ def test_a_late_end_with_output_is_recorded_with_its_true_time(world):
     ],
 )
 def test_a_childs_times_are_limited_to_what_was_observed(
-    world, began_s, duration_s, told
+    world, began_s, duration_s, times
 ):
     """Not before its job was sent, nor after its end was read."""
     begin(world)
     world.now_s += 30
     world.done(0, began_s=began_s, duration_s=duration_s)
-    assert times_of(world) == told
+    assert times_of(world) == times
 
 
 def test_a_child_that_died_ended_when_that_was_noticed(world):

@@ -46,7 +46,7 @@ def test_a_store_on_one_host_is_never_fenced() -> None:
     """Where no lease expires by time, no outage ends a job."""
     world = World(pool("cpu", 1)).up()
     world.job(timeout_s=59.0)
-    world.ring()
+    world.notify()
     world.wait(58.0)
     assert not world.took(cmd.Kill)
     assert not fenced(world)
@@ -56,7 +56,7 @@ def test_running_attempts_are_killed_before_the_lease_ends() -> None:
     """At the margin before the deadline, not earlier, the attempt is interrupted."""
     world = shared_world(pool("cpu", 2))
     world.job()
-    world.ring()
+    world.notify()
     world.wait(FENCE_S - 0.01)
     assert not world.took(cmd.Kill)
     world.wait(0.02)
@@ -77,7 +77,7 @@ def test_the_deadline_counts_from_the_start_of_the_request() -> None:
     """A renewal whose answer took long extends the lease by that much less."""
     world = shared_world(pool("cpu", 1))
     world.job()
-    world.ring()
+    world.notify()
     world.wait(5.0)
     renew(world, sent_ago_s=4.0)
     world.wait(FENCE_S - 4.0 - 0.01)
@@ -90,7 +90,7 @@ def test_renewals_keep_jobs_alive() -> None:
     """An outage that is shorter than the TTL does no harm."""
     world = shared_world(pool("cpu", 1))
     world.job()
-    world.ring()
+    world.notify()
     for _ in range(5):
         world.wait(TTL_S)
         renew(world)
@@ -104,7 +104,7 @@ def test_a_fenced_supervisor_leases_nothing_until_it_is_renewed() -> None:
     world.wait(FENCE_S)
     world.took(cmd.Lease)
     job = world.job()
-    world.ring()
+    world.notify()
     world.wait(30.0)
     assert not world.took(cmd.Lease)
     assert world.finish is None
@@ -129,7 +129,7 @@ def test_leases_requested_before_the_fence_are_given_back() -> None:
     world = shared_world(pool("cpu", 1))
     world.hold_grants = True
     world.job()
-    world.ring()
+    world.notify()
     world.wait(FENCE_S)
     world.hold_grants = False
     renew(world)
@@ -168,14 +168,14 @@ def test_a_lapsed_lease_kills_at_once_and_leasing_goes_on() -> None:
     """Expired leases may have been taken over: end them, then lease others."""
     world = shared_world(pool("cpu", 1))
     world.job()
-    world.ring()
+    world.notify()
     world.step(inp.Lapsed())
     renew(world)
     world.wait(0.01)
     assert world.took(cmd.Kill)
     other = world.job()
     world.died(0, signal=signal.SIGKILL)
-    world.ring()
+    world.notify()
     assert [s.outcome for s in world.settled] == [Outcome.INTERRUPTED]
     assert world.sent[0][-1].id == other.id
 
@@ -192,7 +192,7 @@ def test_a_late_step_fences_before_it_does_anything_else() -> None:
     world = shared_world(pool("cpu", 1))
     world.hold_grants = True
     world.job()
-    world.ring()
+    world.notify()
     world.hold_grants = False
     world.now_s += PUBLISHED_S
     world.answer_grant()
@@ -205,7 +205,7 @@ def test_time_asleep_counts_for_the_lease() -> None:
     """A deadline that turns out to be past fences at once."""
     world = shared_world(pool("cpu", 1))
     world.job()
-    world.ring()
+    world.notify()
     world.step(inp.Renewed(world.now_s - 3.0, PUBLISHED_S))
     world.wait(0.01)
     assert world.took(cmd.Kill)
@@ -216,7 +216,7 @@ def test_a_fenced_attempt_that_must_not_rerun_is_dead() -> None:
     """With rerun="never" a fenced attempt is dead: its end is unknown."""
     world = shared_world(pool("cpu", 1), policy=Policy(rerun=Rerun.NEVER))
     world.job()
-    world.ring()
+    world.notify()
     world.wait(FENCE_S + 0.01)
     world.died(0, signal=signal.SIGKILL)
     assert [s.state for s in world.settled] == [JobState.DEAD]
@@ -226,7 +226,7 @@ def test_a_drain_is_fenced_too() -> None:
     """A job in its drain window is no more ours than any other."""
     world = shared_world(pool("cpu", 1, drain_s=60.0))
     world.job()
-    world.ring()
+    world.notify()
     world.step(inp.Drain("SIGTERM"))
     world.wait(FENCE_S + 0.01)
     assert world.took(cmd.Kill)
@@ -238,7 +238,7 @@ def test_a_short_lease_has_a_tenth_as_margin() -> None:
     """The margin never takes more than its share."""
     world = shared_world(pool("cpu", 1))
     world.job()
-    world.ring()
+    world.notify()
     world.step(inp.Renewed(world.now_s + 1.0, 1.0))
     world.wait(0.89)
     assert not world.took(cmd.Kill)

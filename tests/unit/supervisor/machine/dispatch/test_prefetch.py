@@ -24,11 +24,11 @@ def hasty(*, slots: int = 1, jobs: int = 200) -> World:
     world = World(pool("cpu", slots), pool("io", 1)).up()
     for _ in range(16):
         world.job()
-        world.ring()
+        world.notify()
         world.done(0, duration_s=0.0001)
     for _ in range(jobs):
         world.job()
-    world.ring()
+    world.notify()
     return world
 
 
@@ -98,7 +98,7 @@ def test_of_jobs_with_large_arguments_fewer_wait_in_a_child(
     world = hasty(jobs=0)
     for _ in range(200):
         world.job(payload=b"x" * size)
-    world.ring()
+    world.notify()
     assert len(world.machine.slots[0].queue) == 1 + ahead
 
 
@@ -126,7 +126,7 @@ def test_a_job_sent_just_now_is_not_recalled_for_the_wait_of_the_first() -> None
     world.wait(RECALL_AFTER_S * 0.9)
     world.done(0, duration_s=0.0001)
     world.job()
-    world.ring()
+    world.notify()
     assert len(slot.queue) == 2
     world.wait(RECALL_AFTER_S * 0.5)
     assert cmd.Recall(0, slot.seq) not in world.commands

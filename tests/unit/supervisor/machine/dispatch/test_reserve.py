@@ -23,11 +23,11 @@ def brisk(slots: int = 2, *, seconds: float = 0.05) -> World:
     world.up()
     for _ in range(16):
         world.job()
-        world.ring()
+        world.notify()
         world.done(0, duration_s=seconds)
     for _ in range(slots):
         world.job()
-    world.ring()
+    world.notify()
     world.settled.clear()
     return world
 
@@ -61,7 +61,7 @@ def test_the_next_job_is_at_hand_when_a_slot_is_free() -> None:
     """It begins in the same step: nothing is requested from the store in between."""
     world = brisk()
     following = world.job()
-    world.ring()
+    world.notify()
     assert waiting(world) == [following]
     world.took(cmd.Lease)
     world.done(1)
@@ -79,7 +79,7 @@ def test_the_reserve_is_one_job_per_slot_or_little_work(
     world = brisk(seconds=seconds)
     for _ in range(40):
         world.job()
-    world.ring()
+    world.notify()
     assert reserve / 2 <= len(waiting(world)) <= reserve
 
 
@@ -87,7 +87,7 @@ def test_one_of_many_jobs_waits_in_each_child() -> None:
     """Not even a message comes between it and the one before it."""
     world = brisk()
     jobs = [world.job() for _ in range(10)]
-    world.ring()
+    world.notify()
     assert [ahead(world, 0), ahead(world, 1)] == [[jobs[0]], [jobs[1]]]
 
 
@@ -95,7 +95,7 @@ def test_the_last_jobs_go_to_the_first_free_child() -> None:
     """A job that waited in a child could be behind the slower of two."""
     world = brisk()
     last = world.job()
-    world.ring()
+    world.notify()
     assert [ahead(world, 0), ahead(world, 1)] == [[], []]
     assert waiting(world) == [last]
 
@@ -105,7 +105,7 @@ def test_jobs_of_unknown_duration_do_not_wait_in_a_child() -> None:
     world = brisk()
     for _ in range(10):
         world.job(kind="cpu.other")
-    world.ring()
+    world.notify()
     assert [ahead(world, 0), ahead(world, 1)] == [[], []]
     assert len(waiting(world)) == 2 * cpu(world).size
 
@@ -115,7 +115,7 @@ def test_nothing_is_leased_behind_an_attempt_that_takes_long() -> None:
     world = brisk()
     world.wait(BRISK_S)
     world.job()
-    world.ring()
+    world.notify()
     assert waiting(world) == []
 
 
@@ -123,7 +123,7 @@ def test_jobs_waiting_behind_long_attempts_are_handed_back() -> None:
     """Another supervisor may have a free slot, and an operator may want to cancel."""
     world = brisk()
     following = world.job()
-    world.ring()
+    world.notify()
     world.wait(BRISK_S / 2)
     assert handed_back(world) == []
     world.wait(BRISK_S / 2)
@@ -135,7 +135,7 @@ def test_a_job_waiting_in_a_child_behind_a_long_attempt_is_handed_back() -> None
     world = brisk()
     for _ in range(10):
         world.job()
-    world.ring()
+    world.notify()
     held = {lease.id for slot in (0, 1) for lease in ahead(world, slot)}
     held |= {lease.id for lease in waiting(world)}
     world.wait(BRISK_S)
@@ -152,9 +152,9 @@ def test_jobs_wait_on_for_a_slot_that_is_free_soon() -> None:
     world.wait(BRISK_S * 0.75)
     world.done(1)
     world.job()
-    world.ring()
+    world.notify()
     last = world.job()
-    world.ring()
+    world.notify()
     assert waiting(world) == [last]
     world.wait(BRISK_S * 0.75)  # the first slot's lasts now
     assert handed_back(world) == []
@@ -170,7 +170,7 @@ def test_a_job_that_expires_while_it_waits_does_not_begin() -> None:
     world = brisk()
     world.job(leased_at_ms=1000, expires_at_ms=1050)
     begun_before = world.job(leased_at_ms=1000, expires_at_ms=1050, attempt=2)
-    world.ring()
+    world.notify()
     expiring = waiting(world)[0]
     world.wait(0.05)
     world.done(1)
@@ -182,7 +182,7 @@ def test_a_waiting_job_that_expires_later_begins() -> None:
     """Its time is not over yet."""
     world = brisk()
     in_time = world.job(leased_at_ms=1000, expires_at_ms=1060)
-    world.ring()
+    world.notify()
     world.wait(0.05)
     world.done(1)
     assert running(world, 1) is in_time
@@ -193,7 +193,7 @@ def test_a_slow_grant_leaves_a_job_less_time_to_begin() -> None:
     world = brisk()
     world.hold_grants = True
     expiring = world.job(leased_at_ms=1000, expires_at_ms=1060)
-    world.ring()
+    world.notify()
     world.wait(0.05)
     world.hold_grants = False
     world.answer_grant()
@@ -206,7 +206,7 @@ def test_a_job_expires_while_its_host_sleeps() -> None:
     """Monotonic time stands still then; the store's does not."""
     world = brisk()
     expiring = world.job(leased_at_ms=1000, expires_at_ms=3000)
-    world.ring()
+    world.notify()
     world.slept_s = 10.0
     world.done(1)
     assert handed_back(world) == [expiring.id]
@@ -216,7 +216,7 @@ def test_a_job_canceled_while_it_waits_is_handed_back_at_once() -> None:
     """The running attempts go on."""
     world = brisk()
     canceled = world.job()
-    world.ring()
+    world.notify()
     world.step(inp.CancelAsked((canceled.token,)))
     assert handed_back(world) == [canceled.id]
     assert cpu(world).busy == cpu(world).size
@@ -226,10 +226,10 @@ def test_a_job_that_may_expire_is_not_sent_ahead() -> None:
     """In its child it could not be stopped in time, whatever happens meanwhile."""
     world = World(pool("cpu", 1)).up().fast()
     head = world.job()
-    world.ring()
+    world.notify()
     expiring = world.job(leased_at_ms=1000, expires_at_ms=9_999_999)
     later = world.job()
-    world.ring()
+    world.notify()
     assert running(world, 0) is head
     assert ahead(world, 0) == []
     world.done(0)

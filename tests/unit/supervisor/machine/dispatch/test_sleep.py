@@ -26,7 +26,7 @@ def test_time_asleep_does_not_age_crashes(slept_h: int, state: JobState) -> None
     world = World().up()
     spent = policy.max_crashes - 1
     job = world.job(history=(past,) * spent, leased_at_ms=leased_at_ms, crashes=spent)
-    world.ring()
+    world.notify()
     world.slept_s += slept_h * HOUR_S
     world.died(0, signal=signal.SIGSEGV)
     (settlement,) = world.settled

@@ -15,10 +15,10 @@ def two_that_hang(apart_s=0.0):
     """Two attempts that reach their limits, one shortly after the other."""
     world = World(pool(limits=PoolLimits(timeout_s=LIMIT_S, memory_bytes=512 * MIB)))
     world.up().job()
-    world.ring()
+    world.notify()
     world.wait(apart_s)
     world.job()
-    world.ring()
+    world.notify()
     world.took(cmd.Fork)
     world.wait(LIMIT_S - apart_s)
     return world
@@ -74,7 +74,7 @@ def test_many_deaths_in_a_row_do_not_delay_forks_forever():
     world.up()
     for _ in range(12):
         world.job()
-        world.ring()
+        world.notify()
         world.wait(APART_S)
     world.took(cmd.Fork)
     world.wait(LIMIT_S - 12 * APART_S)

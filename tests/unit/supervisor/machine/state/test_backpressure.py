@@ -90,7 +90,7 @@ def in_trouble(result_bytes: int, jobs: int) -> World:
     world.hold_settled = True
     for _ in range(jobs):
         world.job()
-    world.ring()
+    world.notify()
     while world.machine.slots[0].queue:
         world.done(0, result=b"x" * result_bytes, duration_s=0.5)
     return world
@@ -116,7 +116,7 @@ def test_other_pools_are_not_affected_by_large_ends() -> None:
     """Their ends are not the ones that wait to be written."""
     world = in_trouble(HALF_BYTES, 40)
     world.job("io")
-    world.ring()
+    world.notify()
     assert len(world.machine.slots[1].queue) == 1
 
 
@@ -147,7 +147,7 @@ def owing_with_backlog() -> World:
     world.hold_settled = True
     for _ in range(200):
         world.job()
-    world.ring()
+    world.notify()
     while world.machine.slots[0].queue:
         world.done(0, result=b"x" * HALF_BYTES, duration_s=0.0001)
     assert world.machine.pools["cpu"].backlog
@@ -186,11 +186,11 @@ def test_after_a_large_end_fewer_are_sent_ahead() -> None:
     """All of them may bring as much before the first is written."""
     world = World(pool("cpu", 1)).up().fast()
     world.job()
-    world.ring()
+    world.notify()
     world.done(0, result=b"x" * (AHEAD_BYTES // 3), duration_s=0.0001)
     for _ in range(200):
         world.job()
-    world.ring()
+    world.notify()
     assert len(world.machine.slots[0].queue) == 1 + 3
 
 
@@ -201,7 +201,7 @@ def test_the_output_of_an_unsuccessful_end_counts() -> None:
     count = UNWRITTEN_MAX_BYTES // (2 * SMALL_BYTES)
     for _ in range(count + 9):
         world.job()
-    world.ring()
+    world.notify()
     while world.machine.slots[0].queue:
         assert len(world.settled) < count
         raised = Raised(["builtins.ValueError"], "no", "")
@@ -216,10 +216,10 @@ def test_a_suspect_is_sent_whatever_its_pool_has_to_write() -> None:
     world.hold_settled = True
     for _ in range(2):
         world.job()
-    world.ring()
+    world.notify()
     world.done(0, result=b"x" * HALF_BYTES)
     suspect = world.job(suspect=True)
-    world.ring()
+    world.notify()
     world.done(1, result=b"x" * HALF_BYTES)
     assert world.machine.pools["cpu"].unwritten.is_much
     running = [job.lease.id for slot in world.machine.slots for job in slot.queue]
