@@ -25,7 +25,7 @@ from support.store.cli_store import (
     stored,
     succeeded,
 )
-from support.store.storing import ended, snoozed, started
+from support.store.storing import ended, make_waiting, snoozed, started
 
 UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 PROMISED = {
@@ -188,7 +188,6 @@ def test_other_queues_words_for_a_state_are_understood(store, word, state):
     ("command", "words"),
     [
         ("list --state failed", ("dead (", "retryable (", "quarantined (")),
-        ("list --state waiting", ("runnable (", "pending (", "retryable (")),
         ("retry --state error --dry-run", ("dead (", "retryable (")),
         ("release --state failed --dry-run", ("dead (", "quarantined (")),
         ("prune --state finished", ("succeeded (", "dead (", "canceled (")),
@@ -330,6 +329,21 @@ def test_show_says_that_no_supervisor_serves_the_pool(store):
     text = run("show", due).stdout
     assert "waits: no supervisor serves pool cpu; start one: jobpool --pools " in text
     assert "  next      runs in " in run("show", later).stdout
+
+
+def test_a_waiting_job_is_shown_as_such(store):
+    """By list, show and status; it is neither due nor late."""
+    (job_id,) = enqueue(store)
+    make_waiting(store, job_id)
+    assert [row["id"] for row in rows(run("list", "--json", "--state", "waiting"))] == [
+        job_id
+    ]
+    text = run("show", job_id).stdout
+    assert text.splitlines()[0].endswith("waiting")
+    assert "next      runs when what it depends on has ended" in text
+    (status,) = rows(run("status", "--json"))
+    assert status["pools"]["cpu"]["waiting"] == 1
+    assert "PENDING  WAITING  RUNNABLE" in run("status").stdout
 
 
 def test_show_tells_how_often_a_job_snoozed(store):

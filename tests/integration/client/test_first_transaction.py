@@ -11,7 +11,7 @@ import threading
 import psycopg
 import pytest
 
-from jobpool import JobPool, KeyConflict, StoreUnavailable, UsageError
+from jobpool import JobPool, JobpoolBug, KeyConflict, StoreUnavailable, UsageError
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from jobpool.store.sqlite.connection import connect, contention
@@ -128,6 +128,22 @@ def stored_by_opening(path):
     count = store.count(Filter())
     store.close()
     return count
+
+
+def test_after_a_failed_step_the_schema_cannot_be_edited(path, work, monkeypatch):
+    """The caller still uses the connection."""
+    broken = "PRAGMA writable_schema = ON;\nCREATE TABLE orders (id);\n"
+    monkeypatch.setattr(
+        connect,
+        "load_migrations",
+        lambda database: (*load_migrations(database), broken),
+    )
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN")
+    with pytest.raises(JobpoolBug, match="already exists"):
+        work.options(connection=connection).enqueue(1)
+    assert connection.execute("PRAGMA writable_schema").fetchone() == (0,)
+    connection.close()
 
 
 def test_an_older_schema_is_migrated_within_the_callers_transaction(path, work):

@@ -5,7 +5,7 @@ import pytest
 
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.errors import StoreRefused
+from jobpool.errors import QueueFull, StoreRefused
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from support.store.storing import (
@@ -15,6 +15,7 @@ from support.store.storing import (
     handed_back,
     lease,
     lease_one,
+    make_waiting,
     new_job,
     succeeded,
 )
@@ -213,6 +214,26 @@ def test_a_job_expires_exactly_when_its_time_is_up(store, clock):
     clock.advance(1)
     assert lease(store) == ()
     assert store.get(answer.id).state is JobState.CANCELED
+
+
+def test_a_waiting_job_neither_runs_nor_expires(store, clock):
+    """Its time does not begin before it may run; and it is one of the queue's depth."""
+    (answer,) = store.enqueue([new_job(expires_in_ms=1000)])
+    make_waiting(store, answer.id)
+    clock.advance(9)
+    assert lease(store) == ()
+    assert store.due(KINDS, 10) == {"cpu": 0, "io": 0}
+    assert store.get(answer.id).state is JobState.WAITING
+    assert store.find(Filter(states=(JobState.WAITING,)))
+    assert [(row.state, row.jobs) for row in store.stats()] == [("waiting", 1)]
+
+
+def test_a_waiting_job_counts_in_the_depth_of_the_queue(store_factory):
+    """It is accepted, and unfinished."""
+    store = store_factory(queue_depth_max=1)
+    make_waiting(store, store.enqueue([new_job()])[0].id)
+    with pytest.raises(QueueFull):
+        store.enqueue([new_job()])
 
 
 def test_a_job_handed_back_may_still_expire(store, clock):

@@ -15,6 +15,7 @@ from support.store.storing import (
     kind_record,
     lease,
     lease_one,
+    make_waiting,
     new_job,
     succeeded,
 )
@@ -28,6 +29,9 @@ def job_in(store, state):
     store.enqueue([new_job("shop.fetch", "io", delay_ms=9 * (state == "pending"))])
     (job,) = store.find(Filter(kind="shop.fetch"), limit=1)
     if state in {JobState.PENDING, JobState.RUNNABLE}:
+        return job.id
+    if state is JobState.WAITING:
+        make_waiting(store, job.id)
         return job.id
     if state is JobState.CANCELED:
         store.cancel([job.id])
@@ -80,7 +84,7 @@ def test_revive_brings_back_unsuccessful_jobs(store, clock, state):
     job_id = job_in(store, state)
     before = store.get(job_id)
     clock.advance(1)
-    can_be = state not in {JobState.RUNNABLE, JobState.LEASED, JobState.SUCCEEDED}
+    can_be = state in {JobState.PENDING, *FINISHED} - {JobState.SUCCEEDED}
     assert store.revive([job_id], list(JobState)) == int(can_be)
     job = store.get(job_id)
     if not can_be:

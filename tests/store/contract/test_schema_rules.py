@@ -41,6 +41,7 @@ OTHERWISE = {
 ENDED = {"attempt": 1, "finished_at_ms": 7}
 USUAL = {
     S.PENDING: {},
+    S.WAITING: {},
     S.RUNNABLE: {},
     S.LEASED: {"attempt": 1, "token": 7, "supervisor": "run-1", "leased_at_ms": 7},
     S.SUCCEEDED: {**ENDED, "outcome": "succeeded"},
@@ -134,8 +135,8 @@ def test_states_and_outcomes_match_the_code(hand):
         assert hand.attempt(outcome) == (outcome is not Outcome.SUCCEEDED)
     assert not hand.job(S.DEAD, **{**usual, "outcome": "exploded"})
     assert not hand.attempt("exploded")
-    assert not hand.job("waiting")
-    assert not hand.job("waiting", finished_at_ms=7)
+    assert not hand.job("blocked")
+    assert not hand.job("blocked", finished_at_ms=7)
 
 
 WRONG = {
@@ -151,7 +152,7 @@ NEEDS = {
     "leased_at_ms": S.LEASED,
     "finished_at_ms": S.DEAD,
 }
-CHOICES = {"state", "outcome", "cancel_requested"}
+CHOICES = {"state", "outcome", "cancel_requested", "solo"}
 NO_TYPES = {"id", "job_id"}
 """SQLite itself lets nothing but an integer be a key of rows."""
 
@@ -181,6 +182,42 @@ def test_sqlite_columns_take_one_type_only(tmp_path):
         for wrong in WRONG["INTEGER"]:
             assert not hand.insert(table, {**row, column: wrong}), (table, wrong)
         assert hand.insert(table, {**row, column: 7})
+    hand.connection.close()
+
+
+LATER = [
+    *("audit", "outputs", "sketches", "quotas", "tenants", "lanes", "buckets"),
+    *("lane_buckets", "permits", "schedules", "ticks", "flows", "steps", "edges"),
+    "flow_notes",
+]
+ONE_OF = {
+    "measure": "memory",
+    "waits": 1,
+    "contested": 1,
+    "backfilled": 1,
+    "failed": 1,
+    ("flows", "state"): "open",
+    ("steps", "state"): "building:7",
+    "when_ended": "failed",
+}
+
+
+@pytest.mark.parametrize("table", LATER)
+def test_sqlite_columns_of_later_tables_take_one_type_only(tmp_path, table):
+    """And a choice takes nothing but what is among it."""
+    hand = Hand(f"sqlite:///{tmp_path}/jobs.db")
+    columns = dict(hand.columns(table))
+    row = {
+        name: ONE_OF.get((table, name), ONE_OF.get(name, RIGHT[kind]))
+        for name, kind in columns.items()
+    }
+    assert hand.insert(table, row)
+    hand.connection.execute(f"DELETE FROM jobpool_{table}")  # noqa: S608 - our own
+    for name, kind in columns.items():
+        for wrong in WRONG[kind]:
+            assert not hand.insert(table, {**row, name: wrong}), (name, wrong)
+        if row[name] != RIGHT[kind]:
+            assert not hand.insert(table, {**row, name: RIGHT[kind]}), name
     hand.connection.close()
 
 
@@ -235,6 +272,7 @@ def test_columns_accept_only_their_type(hand):
         **dict.fromkeys([*TEXTS, "kind", "pool"], b"x"),
         **dict.fromkeys(BLOBS, "x"),
         "cancel_requested": 2,
+        "solo": 2,
     }
     for name, value in wrong.items():
         assert not hand.job(**{name: value}), name
@@ -266,12 +304,12 @@ def test_a_key_is_unique_in_its_kind_and_a_unique_text_among_unfinished_jobs(han
         assert hand.job()
 
 
-def test_a_pause_names_a_pool_or_a_kind(hand):
+def test_a_pause_names_what_can_be_paused(hand):
     """Once each."""
-    assert hand.insert("pauses", {"what": "pool", "name": "a"})
-    assert hand.insert("pauses", {"what": "kind", "name": "a"})
-    assert not hand.insert("pauses", {"what": "pool", "name": "a"})
-    assert not hand.insert("pauses", {"what": "tenant", "name": "a"})
+    for what in ("pool", "kind", "tenant", "quota", "store"):
+        assert hand.insert("pauses", {"what": what, "name": "a"})
+        assert not hand.insert("pauses", {"what": what, "name": "a"})
+    assert not hand.insert("pauses", {"what": "job", "name": "a"})
 
 
 def test_a_stored_breaker_is_in_a_resting_state(hand):

@@ -28,6 +28,7 @@ from support.store.storing import (
     ended,
     lease,
     lease_one,
+    make_waiting,
     new_job,
     succeeded,
 )
@@ -356,6 +357,8 @@ def test_forget_deletes_finished_jobs_only(store, state):
         store.settle([msgspec.structs.replace(crashed, state=state)])
     elif state is JobState.CANCELED:
         store.cancel([job_id])
+    elif state is JobState.WAITING:
+        make_waiting(store, job_id)
     before = store.get(job_id)
     assert before.state is state
     is_finished = before.finished_at_ms is not None

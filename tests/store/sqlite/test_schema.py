@@ -1,5 +1,6 @@
 """Schema: versions, foreign tables, invariants as CHECKs, views, indexes for plans."""
 
+import contextlib
 import sqlite3
 import threading
 
@@ -67,6 +68,26 @@ def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
     store.close()
 
 
+def test_sqlite_in_defensive_mode_is_refused_and_nothing_changes(tmp_path, monkeypatch):
+    """There PRAGMA writable_schema does nothing, without an error."""
+    path = tmp_path / "jobs.db"
+    steps = load_migrations("sqlite")
+    monkeypatch.setattr(connect, "load_migrations", lambda database: steps[:-1])
+    open_store(f"sqlite:///{path}").close()
+    before = dumped(path)
+    defensive = [step.replace("writable_schema = ON", "table_list") for step in steps]
+    assert defensive[:-1] == list(steps[:-1])
+    monkeypatch.setattr(connect, "load_migrations", lambda database: defensive)
+    with pytest.raises(StoreRefused, match="defensive mode"):
+        open_store(f"sqlite:///{path}")
+    assert dumped(path) == before
+
+
+def dumped(path):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
+
+
 def test_an_older_schema_is_migrated(tmp_path, monkeypatch):
     """Its jobs are still there."""
     url = f"sqlite:///{tmp_path}/jobs.db"
@@ -110,7 +131,9 @@ VALUES ('k', 'cpu', {state}, 0, 0, {values})
 @pytest.mark.parametrize(
     ("state", "values"),
     [
-        ("'waiting'", {}),
+        ("'blocked'", {}),
+        ("'waiting'", {"finished_at_ms": 1}),
+        ("'waiting'", {"token": 1}),
         ("'runnable'", {"token": 1}),
         ("'runnable'", {"finished_at_ms": 1}),
         ("'runnable'", {"cancel_requested": 1}),

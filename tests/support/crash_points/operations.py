@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jobpool.core.config.settings import Retention
-from jobpool.core.jobs.job import JobState, Progress
+from jobpool.core.jobs.job import FINISHED, JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreUnavailable
 from jobpool.sandbox.runs.run_directory import remove_run
@@ -311,7 +311,7 @@ OPERATIONS = {
         finished,
         (
             lambda store, _given: store.cancel([9, 10]),
-            lambda store, _given: store.revive([9, 6], list(JobState)[3:]),
+            lambda store, _given: store.revive([9, 6], FINISHED),
             lambda store, _given: store.pause(pool="cpu"),
             lambda store, _given: store.resume(pool="cpu"),
         ),

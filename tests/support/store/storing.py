@@ -1,10 +1,17 @@
 """What tests of the store share: a clock to move, and short ways to say a thing."""
 
+import contextlib
+import sqlite3
+
+import msgspec
+
 from jobpool.core.jobs.job import Evidence, JobState, NewJob, Settlement, Start
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import Ending, account, hand_back
 from jobpool.core.rules.policy import Policy
+from jobpool.store.memory.store import MemoryStore
 from jobpool.store.records import KindRecord, Run
+from support.postgres.server import query_of, server
 
 KINDS = {"cpu": ("shop.thumbnail", "shop.resize"), "io": ("shop.fetch",)}
 MISFIT = "the stored arguments do not fit"
@@ -33,6 +40,25 @@ class ManualClock:
 
 def new_job(kind="shop.thumbnail", pool="cpu", payload=b"{}", **options):
     return NewJob(kind=kind, pool=pool, payload=payload, **options)
+
+
+def make_waiting(store, job_id):
+    """Put a job that has not begun into the state that no operation leads to yet."""
+    if isinstance(store, MemoryStore):
+        with store._session.writing:
+            row = store._database.jobs[job_id]
+            held_back = msgspec.structs.replace(row, state=JobState.WAITING)
+            store._database.put_job(row, held_back)
+        return
+    if store.url.startswith("sqlite"):
+        path, table = store.url.removeprefix("sqlite:///"), "jobpool_jobs"
+        hand = contextlib.closing(sqlite3.connect(path, isolation_level=None))
+    else:
+        table = f"{query_of(store.url)['schema']}.jobs"
+        hand = contextlib.closing(server().connect(store.url))
+    with hand as connection:
+        statement = f"UPDATE {table} SET state = 'waiting' WHERE id = {job_id}"  # noqa: S608 - our own
+        connection.execute(statement)
 
 
 def begin_run(store, run_id="run-1", kinds=(), ttl_s=60.0, **facts):

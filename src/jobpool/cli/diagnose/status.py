@@ -219,13 +219,18 @@ def _print_pools(seen: _Status, pools: dict[str, dict[str, int]]) -> None:
     oldest: dict[str, float] = {}
     for row in seen.waiting:
         oldest[row.pool] = max(oldest.get(row.pool, 0.0), row.oldest_age_s)
-    numbers = tuple(state.upper() for state in _SHOWN_STATES)
+    shown = [
+        state
+        for state in _SHOWN_STATES
+        if state != JobState.WAITING or any(counts[state] for counts in pools.values())
+    ]
+    numbers = tuple(state.upper() for state in shown)
     print_table(
         ("POOL", *numbers, "OLDEST"),
         (
             (
                 name,
-                *(counts[state] for state in _SHOWN_STATES),
+                *(counts[state] for state in shown),
                 seconds(oldest.get(name)),
             )
             for name, counts in pools.items()

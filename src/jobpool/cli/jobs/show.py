@@ -149,12 +149,16 @@ def _print_job(
             print_line(f"  {name:<10}{text}")
 
 
+_NEXT = {
+    JobState.WAITING: "runs when what it depends on has ended",
+    JobState.RUNNABLE: "runs as soon as a slot of its pool is free",
+}
+
+
 def _what_next(job: Job, known: KindRecord | None, now: int) -> str:
     match job.state:
         case JobState.PENDING:
             return _next_try(job, known, now)
-        case JobState.RUNNABLE:
-            return "runs as soon as a slot of its pool is free"
         case JobState.LEASED:
             wish = "; cancellation requested" if job.cancel_requested else ""
             ran = seconds(running_s(job, now))
@@ -164,7 +168,7 @@ def _what_next(job: Job, known: KindRecord | None, now: int) -> str:
         case JobState.DEAD:
             return f"nothing, until: jobpool retry {job.id}"
         case _:
-            return ""
+            return _NEXT.get(job.state, "")
 
 
 def _next_try(job: Job, known: KindRecord | None, now: int) -> str:

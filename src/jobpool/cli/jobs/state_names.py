@@ -19,6 +19,7 @@ STATES = (*(state.value for state in JobState), RETRYABLE)
 MEANINGS: Mapping[str, str] = {
     JobState.PENDING: "not due yet",
     RETRYABLE: "failed, and to be tried again",
+    JobState.WAITING: "waits for what it depends on",
     JobState.RUNNABLE: "due, waits for a slot",
     JobState.LEASED: "runs, or runs next",
     JobState.SUCCEEDED: "has returned",
@@ -28,7 +29,6 @@ MEANINGS: Mapping[str, str] = {
 }
 _ENDS = (JobState.SUCCEEDED, JobState.DEAD, JobState.QUARANTINED, JobState.CANCELED)
 _FAILURES = (JobState.DEAD, JobState.QUARANTINED, RETRYABLE)
-_WAITS = (JobState.RUNNABLE, JobState.PENDING, RETRYABLE)
 _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("scheduled delayed deferred", (JobState.PENDING,)),
     ("queued enqueued ready due available todo", (JobState.RUNNABLE,)),
@@ -39,7 +39,6 @@ _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("quarantine poison", (JobState.QUARANTINED,)),
     ("cancelled aborted revoked expired", (JobState.CANCELED,)),
     ("failed failure error errored", _FAILURES),
-    ("waiting", _WAITS),
     ("finished ended", _ENDS),
 )
 WORDS: Mapping[str, tuple[str, ...]] = {

@@ -30,6 +30,8 @@ class JobState(StrEnum):
 
     PENDING = "pending"
     """Not due yet; shown as ``retryable`` once it has been attempted."""
+    WAITING = "waiting"
+    """Held back until what it depends on has ended: not due, and does not expire."""
     RUNNABLE = "runnable"
     """Due, and waiting for a slot."""
     LEASED = "leased"
@@ -44,7 +46,12 @@ class JobState(StrEnum):
     """Canceled, or expired before it started. Final until an operator retries."""
 
 
-UNFINISHED = (JobState.PENDING, JobState.RUNNABLE, JobState.LEASED)
+UNFINISHED = (
+    JobState.PENDING,
+    JobState.WAITING,
+    JobState.RUNNABLE,
+    JobState.LEASED,
+)
 FINISHED = (
     JobState.SUCCEEDED,
     JobState.DEAD,

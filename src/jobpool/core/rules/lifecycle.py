@@ -69,6 +69,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.EXPIRE: _S.CANCELED,
         _E.REVIVE: _S.RUNNABLE,
     },
+    _S.WAITING: {**dict.fromkeys(_E), _E.CANCEL: _S.CANCELED},
     _S.RUNNABLE: {
         _E.FALL_DUE: None,
         _E.LEASE: _S.LEASED,

@@ -30,6 +30,7 @@ V = TypeVar("V")
 K_contra = TypeVar("K_contra", contravariant=True)
 # Accessing an enum's member costs a lookup in its class each time.
 _PENDING, _RUNNABLE = JobState.PENDING, JobState.RUNNABLE
+_WAITING = JobState.WAITING
 
 
 class Tried(NamedTuple):
@@ -256,7 +257,8 @@ class JobTable:
         by_unique: ids of unfinished jobs by kind and unique text.
         runnable: by pool and kind, in the order in which they are leased.
         pending: by the moment at which they fall due.
-        expiring: jobs without an attempt, by the moment at which they expire.
+        expiring: jobs without an attempt that do not wait for others, by the moment at
+            which they expire.
         held: ids of leased jobs by run.
         stopping: those of them whose cancellation was requested.
         finished: by state, by the moment of their end.
@@ -365,7 +367,7 @@ class JobTable:
         self.unfinished += 1
         if new.unique is not None:
             self.by_unique[new.kind, new.unique] = job_id
-        if row.expires_at_ms is not None and not row.attempt:
+        if row.expires_at_ms is not None and not row.attempt and state is not _WAITING:
             self.expiring.add(rank_by_time(row.expires_at_ms, job_id))
 
     def _leave(self, row: Row) -> None:
@@ -388,5 +390,5 @@ class JobTable:
         self.unfinished -= 1
         if new.unique is not None:
             del self.by_unique[new.kind, new.unique]
-        if row.expires_at_ms is not None and not row.attempt:
+        if row.expires_at_ms is not None and not row.attempt and state is not _WAITING:
             self.expiring.discard(rank_by_time(row.expires_at_ms, job_id))

@@ -6,6 +6,7 @@
 SELECT %(limit)s::bigint - (
   pg_relation_size('jobpool.jobs_runnable')
   + pg_relation_size('jobpool.jobs_pending')
+  + pg_relation_size('jobpool.jobs_waiting')
   + pg_relation_size('jobpool.jobs_leased')
 ) / 6
 
@@ -16,6 +17,8 @@ FROM (
   SELECT 1 FROM jobpool.jobs WHERE state = 'runnable'
   UNION ALL
   SELECT 1 FROM jobpool.jobs WHERE state = 'pending'
+  UNION ALL
+  SELECT 1 FROM jobpool.jobs WHERE state = 'waiting'
   UNION ALL
   SELECT 1 FROM jobpool.jobs WHERE state = 'leased'
   LIMIT %(limit)s

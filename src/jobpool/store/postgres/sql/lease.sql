@@ -26,6 +26,7 @@ SELECT
     FROM jobpool.jobs AS e
     WHERE e.expires_at_ms IS NOT NULL AND e.attempt = 0 AND e.finished_at_ms IS NULL
       AND e.expires_at_ms <= (SELECT now_ms FROM moment)
+      AND e.state || '' <> 'waiting'
   ),
   (SELECT min(d.run_at_ms) FROM jobpool.jobs AS d WHERE d.state = 'pending'),
   EXISTS (SELECT 1 FROM jobpool.suspects),
@@ -47,7 +48,7 @@ FOR KEY SHARE
 SELECT id
 FROM jobpool.jobs
 WHERE expires_at_ms IS NOT NULL AND attempt = 0 AND finished_at_ms IS NULL
-  AND expires_at_ms <= %(now_ms)s
+  AND expires_at_ms <= %(now_ms)s AND state || '' <> 'waiting'
 ORDER BY expires_at_ms
 LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED

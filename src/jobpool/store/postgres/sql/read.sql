@@ -152,7 +152,7 @@ SET
   finished_at_ms = %(now_ms)s,
   reason = coalesce(reason, 'canceled on request')
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
-  AND state IN ('pending', 'runnable', 'quarantined')
+  AND state IN ('pending', 'waiting', 'runnable', 'quarantined')
 
 -- name: request_cancel
 -- They run, or may: the run that holds the lease ends them.

@@ -97,7 +97,7 @@ WHERE job_id IN (
 SELECT s.job_id, j.kind, j.pool, j.state, s.since_ms
 FROM jobpool.suspects AS s
 JOIN jobpool.jobs AS j ON j.id = s.job_id
-WHERE j.state || '' IN ('pending', 'runnable', 'leased')
+WHERE j.state || '' IN ('pending', 'waiting', 'runnable', 'leased')
 ORDER BY s.job_id
 
 -- name: suspects_of
@@ -206,7 +206,7 @@ DELETE FROM jobpool.suspects AS s
 WHERE NOT EXISTS (
   SELECT 1
   FROM jobpool.jobs AS j
-  WHERE j.id = s.job_id AND j.state || '' IN ('pending', 'runnable', 'leased')
+  WHERE j.id = s.job_id AND j.state || '' IN ('pending', 'waiting', 'runnable', 'leased')
 )
 
 -- name: prune_misfits
@@ -215,7 +215,7 @@ DELETE FROM jobpool.misfits AS m
 WHERE NOT EXISTS (
   SELECT 1
   FROM jobpool.jobs AS j
-  WHERE j.id = m.job_id AND j.state || '' IN ('pending', 'runnable', 'leased')
+  WHERE j.id = m.job_id AND j.state || '' IN ('pending', 'waiting', 'runnable', 'leased')
 )
 
 -- name: prune_running

@@ -160,7 +160,11 @@ def migrate_within(session: Session, steps: int | None = None) -> None:
     """
     done = schema_version(session)
     for number, script in enumerate(load_migrations("sqlite")[done:][:steps], done + 1):
-        _run_script(session, script)
+        try:
+            _run_script(session, script)
+        except BaseException:
+            session.rows("protect_schema")  # A caller goes on with this connection.
+            raise
         session.run("set_schema_version", version=number)
 
 

@@ -80,6 +80,7 @@ _REASONS: dict[int, tuple[type[StoreError], str]] = {
         ),
     ),
 }
+_DEFENSIVE = "table sqlite_master may not be modified"
 MOVED = "jobpool: this queue was moved to "
 """What the triggers of a moved queue say, before the new address."""
 REOPEN_AFTER = frozenset(
@@ -134,6 +135,13 @@ def explain(error: Exception, path: str, table: str = "") -> StoreError | Jobpoo
             f"the store {path} is closed: {str(error).removeprefix('jobpool: ')}"
             "; use that URL, or abandon an unfinished move with `jobpool move --from "
             f"sqlite:///{path} --abandon`"
+        )
+    if str(error) == _DEFENSIVE:
+        return StoreRefused(
+            f"the store {path} is of an older jobpool or new, and cannot be brought up "
+            "to date here: this SQLite is in its defensive mode, in which no program "
+            "may edit a table's rules. Nothing was changed. Run `jobpool migrate` on "
+            "this file with a Python whose SQLite is not (python.org's, Debian's, uv's)"
         )
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     if _is_stale(error):

@@ -102,6 +102,10 @@ SELECT value FROM jobpool_meta WHERE name = 'schema_version'
 INSERT INTO jobpool_meta (name, value) VALUES ('schema_version', :version)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 
+-- name: protect_schema
+-- A migration that edits CHECKs has failed: nobody may edit them any more.
+PRAGMA writable_schema = RESET
+
 -- name: counter
 -- One of jobpool_meta's counters.
 SELECT value FROM jobpool_meta WHERE name = :name

@@ -11,7 +11,7 @@ SELECT
     SELECT 1
     FROM jobpool_jobs AS e
     WHERE e.expires_at_ms IS NOT NULL AND e.attempt = 0 AND e.finished_at_ms IS NULL
-      AND e.expires_at_ms <= :now_ms
+      AND e.expires_at_ms <= :now_ms AND +e.state <> 'waiting'
   ),
   (SELECT min(d.run_at_ms) FROM jobpool_jobs AS d WHERE d.state = 'pending'),
   EXISTS (SELECT 1 FROM jobpool_suspects),
@@ -29,7 +29,7 @@ SELECT ended_at_ms IS NOT NULL FROM jobpool_runs WHERE id = :run_id
 SELECT id
 FROM jobpool_jobs
 WHERE expires_at_ms IS NOT NULL AND attempt = 0 AND finished_at_ms IS NULL
-  AND expires_at_ms <= :now_ms
+  AND expires_at_ms <= :now_ms AND +state <> 'waiting'
 ORDER BY expires_at_ms
 LIMIT :limit
 

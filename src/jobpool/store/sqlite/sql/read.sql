@@ -108,7 +108,7 @@ SET
   finished_at_ms = :now_ms,
   reason = coalesce(reason, 'canceled on request')
 WHERE id IN (SELECT value FROM json_each(:ids))
-  AND +state IN ('pending', 'runnable', 'quarantined')
+  AND +state IN ('pending', 'waiting', 'runnable', 'quarantined')
 
 -- name: request_cancel
 -- They run, or may: the run that holds the lease ends them.

@@ -92,7 +92,7 @@ WHERE job_id IN (
 SELECT s.job_id, j.kind, j.pool, j.state, s.since_ms
 FROM jobpool_suspects AS s
 CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
-WHERE +j.state IN ('pending', 'runnable', 'leased')
+WHERE +j.state IN ('pending', 'waiting', 'runnable', 'leased')
 ORDER BY s.job_id
 
 -- name: suspects_of
@@ -195,7 +195,7 @@ WHERE job_id NOT IN (
   SELECT s.job_id
   FROM jobpool_suspects AS s
   CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
-  WHERE +j.state IN ('pending', 'runnable', 'leased')
+  WHERE +j.state IN ('pending', 'waiting', 'runnable', 'leased')
 )
 
 -- name: prune_misfits
@@ -205,7 +205,7 @@ WHERE job_id NOT IN (
   SELECT m.job_id
   FROM jobpool_misfits AS m
   CROSS JOIN jobpool_jobs AS j ON j.id = m.job_id
-  WHERE +j.state IN ('pending', 'runnable', 'leased')
+  WHERE +j.state IN ('pending', 'waiting', 'runnable', 'leased')
 )
 
 -- name: prune_running

@@ -72,8 +72,8 @@ CREATE TABLE jobpool_outputs (
 -- most 1.05^b, in bytes or milliseconds. `censored` are those that were killed there:
 -- they would have used more.
 CREATE TABLE jobpool_sketches (
-  kind TEXT NOT NULL,
-  pool TEXT NOT NULL,
+  kind TEXT NOT NULL CHECK (kind < x''),
+  pool TEXT NOT NULL CHECK (pool < x''),
   measure TEXT NOT NULL CHECK (measure IN ('memory', 'duration')),
   week INTEGER NOT NULL CHECK (week | 0 IS week),
   bucket INTEGER NOT NULL CHECK (bucket | 0 IS bucket),
@@ -84,41 +84,41 @@ CREATE TABLE jobpool_sketches (
 
 -- Quotas: as published by runs (run_id) or set by an operator (run_id is '').
 CREATE TABLE jobpool_quotas (
-  name TEXT NOT NULL,
-  run_id TEXT NOT NULL,
-  per TEXT,
-  concurrency INTEGER,
-  rate REAL,
-  burst INTEGER,
-  options TEXT,
-  until_ms INTEGER,
-  updated_at_ms INTEGER NOT NULL,
+  name TEXT NOT NULL CHECK (name < x''),
+  run_id TEXT NOT NULL CHECK (run_id < x''),
+  per TEXT CHECK (per < x''),
+  concurrency INTEGER CHECK (concurrency | 0 IS concurrency),
+  rate REAL CHECK (rate < ''),
+  burst INTEGER CHECK (burst | 0 IS burst),
+  options TEXT CHECK (options < x''),
+  until_ms INTEGER CHECK (until_ms | 0 IS until_ms),
+  updated_at_ms INTEGER NOT NULL CHECK (updated_at_ms | 0 IS updated_at_ms),
   PRIMARY KEY (name, run_id)
 ) WITHOUT ROWID;
 
 CREATE TABLE jobpool_tenants (
-  name TEXT PRIMARY KEY NOT NULL,
-  concurrency INTEGER,
-  rate REAL,
-  weight REAL,
-  options TEXT,
-  updated_at_ms INTEGER NOT NULL
+  name TEXT PRIMARY KEY NOT NULL CHECK (name < x''),
+  concurrency INTEGER CHECK (concurrency | 0 IS concurrency),
+  rate REAL CHECK (rate < ''),
+  weight REAL CHECK (weight < ''),
+  options TEXT CHECK (options < x''),
+  updated_at_ms INTEGER NOT NULL CHECK (updated_at_ms | 0 IS updated_at_ms)
 ) WITHOUT ROWID;
 
 -- Jobs that the same buckets and the same priority hold back wait in one lane.
 CREATE TABLE jobpool_lanes (
   id INTEGER PRIMARY KEY NOT NULL,
-  pool TEXT NOT NULL,
-  kind TEXT NOT NULL,
-  shape TEXT NOT NULL,
-  priority INTEGER NOT NULL,
-  tenant TEXT,
-  values_json TEXT NOT NULL,
-  rank INTEGER NOT NULL DEFAULT 0,
-  vtime REAL NOT NULL DEFAULT 0,
-  weight REAL NOT NULL DEFAULT 1,
-  open_at_ms INTEGER NOT NULL DEFAULT 0,
-  blocked_by INTEGER,
+  pool TEXT NOT NULL CHECK (pool < x''),
+  kind TEXT NOT NULL CHECK (kind < x''),
+  shape TEXT NOT NULL CHECK (shape < x''),
+  priority INTEGER NOT NULL CHECK (priority | 0 IS priority),
+  tenant TEXT CHECK (tenant < x''),
+  values_json TEXT NOT NULL CHECK (values_json < x''),
+  rank INTEGER NOT NULL DEFAULT 0 CHECK (rank | 0 IS rank),
+  vtime REAL NOT NULL DEFAULT 0 CHECK (vtime < ''),
+  weight REAL NOT NULL DEFAULT 1 CHECK (weight < ''),
+  open_at_ms INTEGER NOT NULL DEFAULT 0 CHECK (open_at_ms | 0 IS open_at_ms),
+  blocked_by INTEGER CHECK (blocked_by | 0 IS blocked_by),
   waits INTEGER NOT NULL DEFAULT 0 CHECK (waits IN (0, 1))
 );
 
@@ -128,29 +128,31 @@ WHERE waits = 1 AND open_at_ms = 0;
 
 CREATE TABLE jobpool_buckets (
   id INTEGER PRIMARY KEY NOT NULL,
-  quota TEXT NOT NULL,
-  value TEXT NOT NULL,
-  tat_us INTEGER NOT NULL DEFAULT 0,
-  block_until_ms INTEGER NOT NULL DEFAULT 0,
+  quota TEXT NOT NULL CHECK (quota < x''),
+  value TEXT NOT NULL CHECK (value < x''),
+  tat_us INTEGER NOT NULL DEFAULT 0 CHECK (tat_us | 0 IS tat_us),
+  block_until_ms INTEGER NOT NULL DEFAULT 0 CHECK (
+    block_until_ms | 0 IS block_until_ms
+  ),
   contested INTEGER NOT NULL DEFAULT 0 CHECK (contested IN (0, 1)),
-  checked_at_ms INTEGER NOT NULL DEFAULT 0,
-  breaker TEXT,
-  probe_token INTEGER
+  checked_at_ms INTEGER NOT NULL DEFAULT 0 CHECK (checked_at_ms | 0 IS checked_at_ms),
+  breaker TEXT CHECK (breaker < x''),
+  probe_token INTEGER CHECK (probe_token | 0 IS probe_token)
 );
 
 CREATE TABLE jobpool_lane_buckets (
-  lane INTEGER NOT NULL,
-  bucket INTEGER NOT NULL,
-  cost INTEGER NOT NULL DEFAULT 1,
+  lane INTEGER NOT NULL CHECK (lane | 0 IS lane),
+  bucket INTEGER NOT NULL CHECK (bucket | 0 IS bucket),
+  cost INTEGER NOT NULL DEFAULT 1 CHECK (cost | 0 IS cost),
   PRIMARY KEY (lane, bucket)
 ) WITHOUT ROWID;
 
 CREATE TABLE jobpool_permits (
-  bucket INTEGER NOT NULL,
-  token INTEGER NOT NULL,
-  job_id INTEGER NOT NULL,
-  run_id TEXT NOT NULL,
-  cost INTEGER NOT NULL DEFAULT 1,
+  bucket INTEGER NOT NULL CHECK (bucket | 0 IS bucket),
+  token INTEGER NOT NULL CHECK (token | 0 IS token),
+  job_id INTEGER NOT NULL CHECK (job_id | 0 IS job_id),
+  run_id TEXT NOT NULL CHECK (run_id < x''),
+  cost INTEGER NOT NULL DEFAULT 1 CHECK (cost | 0 IS cost),
   PRIMARY KEY (bucket, token)
 ) WITHOUT ROWID;
 
@@ -163,23 +165,23 @@ WHERE state = 'runnable' AND lane IS NOT NULL;
 -- Schedules; a tick is unique by its nominal time and written with its job.
 CREATE TABLE jobpool_schedules (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
-  name TEXT NOT NULL,
-  application TEXT,
-  app_version TEXT,
-  kind TEXT NOT NULL,
-  pool TEXT NOT NULL,
-  payload BLOB NOT NULL,
-  codec TEXT,
-  tenant TEXT,
-  priority INTEGER NOT NULL DEFAULT 0,
-  rule TEXT NOT NULL,
-  options TEXT NOT NULL,
-  next_at_ms INTEGER,
-  last_at_ms INTEGER,
-  retired_at_ms INTEGER,
-  paused_until_ms INTEGER,
-  note TEXT,
-  updated_at_ms INTEGER NOT NULL
+  name TEXT NOT NULL CHECK (name < x''),
+  application TEXT CHECK (application < x''),
+  app_version TEXT CHECK (app_version < x''),
+  kind TEXT NOT NULL CHECK (kind < x''),
+  pool TEXT NOT NULL CHECK (pool < x''),
+  payload BLOB NOT NULL CHECK (payload >= x''),
+  codec TEXT CHECK (codec < x''),
+  tenant TEXT CHECK (tenant < x''),
+  priority INTEGER NOT NULL DEFAULT 0 CHECK (priority | 0 IS priority),
+  rule TEXT NOT NULL CHECK (rule < x''),
+  options TEXT NOT NULL CHECK (options < x''),
+  next_at_ms INTEGER CHECK (next_at_ms | 0 IS next_at_ms),
+  last_at_ms INTEGER CHECK (last_at_ms | 0 IS last_at_ms),
+  retired_at_ms INTEGER CHECK (retired_at_ms | 0 IS retired_at_ms),
+  paused_until_ms INTEGER CHECK (paused_until_ms | 0 IS paused_until_ms),
+  note TEXT CHECK (note < x''),
+  updated_at_ms INTEGER NOT NULL CHECK (updated_at_ms | 0 IS updated_at_ms)
 );
 
 CREATE UNIQUE INDEX jobpool_schedules_name ON jobpool_schedules (name);
@@ -188,11 +190,11 @@ WHERE next_at_ms IS NOT NULL;
 
 CREATE TABLE jobpool_ticks (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
-  schedule INTEGER NOT NULL,
-  nominal_at_ms INTEGER NOT NULL,
-  stored_at_ms INTEGER NOT NULL,
-  state TEXT NOT NULL,
-  job_id INTEGER,
+  schedule INTEGER NOT NULL CHECK (schedule | 0 IS schedule),
+  nominal_at_ms INTEGER NOT NULL CHECK (nominal_at_ms | 0 IS nominal_at_ms),
+  stored_at_ms INTEGER NOT NULL CHECK (stored_at_ms | 0 IS stored_at_ms),
+  state TEXT NOT NULL CHECK (state < x''),
+  job_id INTEGER CHECK (job_id | 0 IS job_id),
   backfilled INTEGER NOT NULL DEFAULT 0 CHECK (backfilled IN (0, 1))
 );
 
@@ -201,38 +203,39 @@ CREATE UNIQUE INDEX jobpool_ticks_nominal ON jobpool_ticks (schedule, nominal_at
 -- Flows: edges join steps, so that a fan-in of 10,000 members is one edge.
 CREATE TABLE jobpool_flows (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
-  name TEXT NOT NULL,
-  key TEXT,
-  tenant TEXT,
+  name TEXT NOT NULL CHECK (name < x''),
+  key TEXT CHECK (key < x''),
+  tenant TEXT CHECK (tenant < x''),
   state TEXT NOT NULL CHECK (
-    state IN ('building', 'open', 'paused', 'succeeded', 'failed', 'canceled')
+    state = 'building' OR state = 'open' OR state = 'paused'
+    OR state = 'succeeded' OR state = 'failed' OR state = 'canceled'
   ),
-  failure TEXT NOT NULL,
-  generation INTEGER NOT NULL DEFAULT 1,
-  created_at_ms INTEGER NOT NULL,
-  finished_at_ms INTEGER
+  failure TEXT NOT NULL CHECK (failure < x''),
+  generation INTEGER NOT NULL DEFAULT 1 CHECK (generation | 0 IS generation),
+  created_at_ms INTEGER NOT NULL CHECK (created_at_ms | 0 IS created_at_ms),
+  finished_at_ms INTEGER CHECK (finished_at_ms | 0 IS finished_at_ms)
 );
 
 CREATE UNIQUE INDEX jobpool_flows_key ON jobpool_flows (name, key) WHERE key IS NOT NULL;
 
 CREATE TABLE jobpool_steps (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
-  flow INTEGER NOT NULL,
-  name TEXT NOT NULL,
+  flow INTEGER NOT NULL CHECK (flow | 0 IS flow),
+  name TEXT NOT NULL CHECK (name < x''),
   state TEXT NOT NULL CHECK (
     state = 'closed' OR state = 'ready' OR state = 'done' OR state = 'skipped'
     OR state >= 'building:' AND state < 'building;'
   ),
   failed INTEGER NOT NULL DEFAULT 0 CHECK (failed IN (0, 1)),
-  until_ms INTEGER
+  until_ms INTEGER CHECK (until_ms | 0 IS until_ms)
 );
 
 CREATE INDEX jobpool_steps_of_flow ON jobpool_steps (flow, id);
 
 CREATE TABLE jobpool_edges (
-  flow INTEGER NOT NULL,
-  from_step INTEGER NOT NULL,
-  to_step INTEGER NOT NULL,
+  flow INTEGER NOT NULL CHECK (flow | 0 IS flow),
+  from_step INTEGER NOT NULL CHECK (from_step | 0 IS from_step),
+  to_step INTEGER NOT NULL CHECK (to_step | 0 IS to_step),
   when_ended TEXT NOT NULL CHECK (when_ended IN ('succeeded', 'failed', 'finished')),
   PRIMARY KEY (from_step, to_step)
 ) WITHOUT ROWID;
@@ -241,8 +244,8 @@ CREATE INDEX jobpool_edges_in ON jobpool_edges (to_step);
 
 CREATE TABLE jobpool_flow_notes (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
-  flow INTEGER NOT NULL,
-  step INTEGER NOT NULL
+  flow INTEGER NOT NULL CHECK (flow | 0 IS flow),
+  step INTEGER NOT NULL CHECK (step | 0 IS step)
 );
 
 CREATE INDEX jobpool_jobs_of_step ON jobpool_jobs (step)
@@ -251,21 +254,22 @@ WHERE step IS NOT NULL AND finished_at_ms IS NULL;
 -- SQLite cannot alter a CHECK, and a rebuild of the table would shut all writers out for
 -- two seconds for each million jobs. The text of a CHECK can be edited, since no row that
 -- passed the old ones can fail these. RESET makes this connection read it again, and the
--- statement below makes the others do so.
+-- statement after it makes the others do so.
 PRAGMA writable_schema = ON;
 UPDATE sqlite_master
-SET sql = replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(sql, 'OR state = ''canceled''
-  ),', 'OR state = ''canceled'' OR state = ''waiting''
+SET sql = replace(
+  replace(sql, '    OR state = ''canceled''
+  ),', '    OR state = ''canceled'' OR state = ''waiting''
   ),'),
-  'lane INTEGER', 'lane INTEGER CHECK (lane | 0 IS lane)'),
-  'step INTEGER', 'step INTEGER CHECK (step | 0 IS step)'),
-  'generation INTEGER', 'generation INTEGER CHECK (generation | 0 IS generation)'),
-  'tick INTEGER', 'tick INTEGER CHECK (tick | 0 IS tick)'),
-  'codec TEXT', 'codec TEXT CHECK (codec < x'''')'),
-  'trace TEXT', 'trace TEXT CHECK (trace < x'''')'),
-  'replays INTEGER', 'replays INTEGER CHECK (replays | 0 IS replays)'),
-  'replaced_by INTEGER', 'replaced_by INTEGER CHECK (replaced_by | 0 IS replaced_by)'),
-  'solo INTEGER', 'solo INTEGER CHECK (solo IN (0, 1))')
+  'CONSTRAINT leased_means_token ',
+  'CONSTRAINT later_columns_hold_their_type CHECK (
+    lane | 0 IS lane AND step | 0 IS step AND generation | 0 IS generation
+    AND tick | 0 IS tick AND codec < x'''' AND trace < x''''
+    AND replays | 0 IS replays AND replaced_by | 0 IS replaced_by
+    AND solo IN (0, 1)
+  ),
+  CONSTRAINT leased_means_token '
+)
 WHERE type = 'table' AND name = 'jobpool_jobs';
 UPDATE sqlite_master
 SET sql = replace(
