@@ -23,6 +23,7 @@ from figures import (
     pace,
     postgres,
     postgres_store,
+    prune,
 )
 from figures.ground import Ground, Section, read_sqlite, sqlite_store
 
@@ -41,6 +42,7 @@ def main() -> None:
         "executor": executor.throughput,
         "children": children.cost,
         "neighbours": neighbours.slowed,
+        "prune": prune.beside_traffic,
     }
     stores = {
         "sqlite": (on_sqlite, sqlite_store, read_sqlite),
@@ -85,6 +87,12 @@ def arguments(sections: dict[str, dict[str, Section]]) -> argparse.Namespace:
     )
     parser.add_argument("--idle", type=float, default=10.0, help="seconds of idling")
     parser.add_argument("--deaths", type=int, default=1000, help="mixed deaths")
+    parser.add_argument(
+        "--finished", type=int, default=300_000, help="old jobs to prune"
+    )
+    parser.add_argument(
+        "--slice", type=float, default=5.0, help="seconds with pruning, and without"
+    )
     group = parser.add_argument_group("PostgreSQL only")
     group.add_argument(
         "--cycle", type=int, default=50_000, help="jobs in a round of the cycle"

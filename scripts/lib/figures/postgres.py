@@ -33,6 +33,7 @@ from figures.postgres_store import (
     jobs_table,
     server,
 )
+from figures.prune import beside_traffic
 from jobpool.store.opening import open_store
 
 ROUNDS = 3
@@ -182,6 +183,7 @@ SECTIONS: dict[str, Section] = {
     "pick-up": pick_up_beside_bare,
     "throughput": throughput,
     "growth": growth,
+    "prune": beside_traffic,
     "snapshot": snapshot,
 }
 

@@ -36,7 +36,10 @@ class Queue:
 
     def __init__(self, store: Store, url: str, run: str = RUN) -> None:
         self.store, self.url, self._run = store, url, run
-        self._jobs = jobs_table(url)
+
+    @property
+    def _jobs(self) -> sql.Identifier:
+        return jobs_table(self.url)
 
     def enqueue(self, count: int) -> None:
         """Enqueue no-op jobs, a thousand per call."""

@@ -20,6 +20,7 @@ from jobpool.core.config.settings import Settings
 from jobpool.store.protocol import Store
 from jobpool.store.records import Renewal
 from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.maintenance.pruning import Pruning
 from jobpool.supervisor.storage.inbox import Chore, Posts
 from jobpool.supervisor.storage.thread import StoreThread
 
@@ -29,15 +30,11 @@ CANCELS_EVERY_S = 0.5
 AFTER_WAKE_S = 0.01
 """A wake-up is nearly always for a new job, which is leased meanwhile."""
 HOST_EVERY_S = 1.0
-PRUNE_EVERY_S = 30.0
-PRUNE_BATCH = 1000
-PRUNE_BATCHES_MAX = 20
-PRUNE_AGAIN_S = 1.0
-"""If more is to be deleted, the pause before it goes on: settlements come between."""
 UNKNOWN_EVERY_S = 60.0
 DUE_MAX = 1000
 CONCERNS_EVERY_S = 60.0
 BREAKERS_EVERY_S = 5.0
+PRUNE_EVERY_S = 30.0
 SCRUB_EVERY_S = 10.0
 """A few hundred rows each time: 500 take 5 ms."""
 CONCERN_AGAIN_S = 600.0
@@ -79,11 +76,12 @@ class Housekeeping(threading.Thread):
         self._scrubbed_to: int | None = None
         self._seen = inp.BreakersSeen((), 0)
         """The circuit breakers as last read from the store."""
-        self._pruning = self._turn(self._prune, PRUNE_EVERY_S)
+        self._pruning = Pruning(clock)
+        self._prunes = self._turn(self._prune, PRUNE_EVERY_S)
         self._canceling = self._turn(self._cancels, CANCELS_EVERY_S)
         self._turns = [
             self._canceling,
-            self._pruning,
+            self._prunes,
             self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
             self._turn(self._breakers, BREAKERS_EVERY_S),
             self._turn(self._concerns, CONCERNS_EVERY_S, first_s=CONCERNS_EVERY_S / 2),
@@ -147,10 +145,10 @@ class Housekeeping(threading.Thread):
         return posts
 
     def _prune(self, store: Store) -> Posts:
-        for _ in range(PRUNE_BATCHES_MAX):
-            if store.prune(self.settings.retention, PRUNE_BATCH) < PRUNE_BATCH:
-                return ()
-        self._pruning.next_s = self._clock.monotonic_s() + PRUNE_AGAIN_S
+        pause_s = self._pruning.step(store, self.settings.retention)
+        if pause_s is not None:
+            self._prunes.next_s = self._clock.monotonic_s() + pause_s
+            self._woken.set()  # The thread waits for a later moment.
         return ()
 
     def _unknown(self, store: Store) -> Posts:

@@ -49,6 +49,18 @@ def test_many_wake_ups_cause_few_checks_for_cancellations(
     assert chores.count("_cancels") <= before + 50
 
 
+def test_a_backlog_is_pruned_without_a_wait_for_the_next_turn(
+    keeper: Housekeeping, chores: list[str]
+) -> None:
+    """A step that was full is soon followed by another one."""
+    full: Any = SimpleNamespace(prune=lambda _, rows: rows)
+    for turn in keeper._turns:
+        turn.next_s += 3600.0
+    keeper.start()
+    keeper._prune(full)
+    wait_until(lambda: "_prune" in chores, PATIENCE_S, "the next step")
+
+
 def test_housekeeping_ends_at_once_although_nothing_is_due(
     keeper: Housekeeping,
 ) -> None:

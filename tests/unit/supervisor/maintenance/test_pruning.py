@@ -1,0 +1,75 @@
+"""Pruning: steps are short, pauses are longer, and the backlog goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobpool.core.config.settings import Retention
+from jobpool.supervisor.maintenance.pruning import (
+    PAUSE_S_MIN,
+    PAUSE_STEPS,
+    STEP_ROWS,
+    STEP_ROWS_MAX,
+    STEP_ROWS_MIN,
+    STEP_S,
+    Pruning,
+)
+
+
+class Backlog:
+    """A store with old jobs, and the clock by which it deletes them."""
+
+    def __init__(self, jobs: int, row_s: float) -> None:
+        self.jobs = jobs
+        self.row_s = row_s
+        self.waits_s = 0.0
+        self.now_s = 100.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def prune(self, retention: Retention, limit: int) -> int:
+        del retention
+        deleted = min(limit, self.jobs)
+        self.jobs -= deleted
+        self.now_s += deleted * self.row_s + self.waits_s
+        return deleted
+
+
+def step(pruning: Pruning, backlog: Any) -> float | None:
+    return pruning.step(backlog, Retention())
+
+
+@pytest.mark.parametrize("row_s", [1e-7, 1e-5, 1e-4, 1e-3])
+def test_steps_take_as_long_as_they_should(row_s: float) -> None:
+    """A few steps after the first, whatever a row costs; bounded in rows as well."""
+    backlog: Any = Backlog(10**9, row_s)
+    pruning = Pruning(backlog)
+    for _ in range(8):
+        step(pruning, backlog)
+    assert STEP_ROWS_MIN <= pruning.rows <= STEP_ROWS_MAX
+    fitting = STEP_S / row_s
+    expected = min(max(fitting, STEP_ROWS_MIN), STEP_ROWS_MAX)
+    assert pruning.rows == pytest.approx(expected, rel=0.01)
+
+
+def test_others_get_twice_the_time_of_a_step() -> None:
+    """And at least a moment; nothing left means no pause but the usual one."""
+    backlog: Any = Backlog(STEP_ROWS + 10, 1e-4)
+    pruning = Pruning(backlog)
+    assert step(pruning, backlog) == pytest.approx(PAUSE_STEPS * STEP_ROWS * 1e-4)
+    assert step(pruning, backlog) is None
+    assert backlog.jobs == 0
+    quick: Any = Backlog(10**9, 0.0)
+    assert step(Pruning(quick), quick) == PAUSE_S_MIN
+
+
+def test_one_step_that_waits_for_others_says_little() -> None:
+    """The next deletes half as much, not nearly nothing."""
+    backlog: Any = Backlog(10**9, STEP_S / STEP_ROWS)
+    pruning = Pruning(backlog)
+    backlog.waits_s = 10.0
+    step(pruning, backlog)
+    assert pruning.rows == STEP_ROWS / 2
