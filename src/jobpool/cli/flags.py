@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ import msgspec
 C = TypeVar("C", bound=Callable[..., Any])
 
 LOG_FORMATS = ("human", "json")
+_REF = re.compile(r"\d+-\w+", re.ASCII)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -18,6 +20,22 @@ class JobNumber(click.IntRange):
     """A job's id on the command line."""
 
     name = "job's number; to find a job by its key: jobpool show --key KEY"
+
+
+class JobName(click.ParamType[int | str]):
+    """A job's id on the command line, or its ref: that stays a text."""
+
+    name = JobNumber.name
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
+        """Return an id as a number."""
+        if isinstance(value, str) and _REF.fullmatch(value):
+            return value
+        number: int = _NUMBER.convert(value, param, ctx)
+        return number
+
+
+_NUMBER = JobNumber(min=1)
 
 
 class LaunchFlags(msgspec.Struct, frozen=True, kw_only=True):

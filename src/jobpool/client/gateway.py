@@ -122,6 +122,23 @@ class Gateway:
         url = "the store of this handler's supervisor" if not claim else claim.store_url
         return existing_job(way.read(job_id) if is_id(job_id) else None, url)
 
+    def id_of(self, ref: str) -> int:
+        """Return the id in a job's ref.
+
+        Raises:
+            JobNotFound: it is not a ref of this store.
+            UsageError: this is a handler; children never open the store.
+            StoreError: the store could not be read.
+        """
+        store = self.store("finding a job by its ref")
+        job_id = store.id_of(ref)
+        if job_id is None:
+            raise JobNotFound(
+                f"no job has this ref in {store.url}: it was not made here, or was "
+                "changed on its way"
+            )
+        return job_id
+
     def store(self, what: str) -> Store:
         """Return the store for reading or for an operator's action.
 

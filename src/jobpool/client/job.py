@@ -64,6 +64,15 @@ class Job(Generic[R]):
         return hash(self.id)
 
     @property
+    def ref(self) -> str:
+        """The job's id in a form that cannot be guessed; errors as for `info`.
+
+        For URLs and other systems: `JobPool.get` takes it, and refuses one that this
+        store did not give.
+        """
+        return self.info().ref
+
+    @property
     def state(self) -> JobState:
         """The job's current state; errors as for `info`."""
         return self.info().state

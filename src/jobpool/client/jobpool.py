@@ -116,13 +116,19 @@ class JobPool(Registration):
         """
         return self._gateway.transaction(connection)
 
-    def get(self, job_id: int) -> Job[Any]:
+    def get(self, job_id: int | str) -> Job[Any]:
         """Return a handle of an existing job; inside a handler as well.
 
+        Args:
+            job_id: its id or, outside a handler, its `Job.ref`.
+
         Raises:
-            JobNotFound: no job has this id; it may have been pruned.
+            JobNotFound: no job has this id; it may have been pruned. Or it is not a
+                ref of this store.
             UsageError: not an id, or this is a handler of a strict pool.
         """
+        if isinstance(job_id, str):
+            job_id = self._gateway.id_of(job_id)
         job = self._gateway.read(_checked_id(job_id))
         return Job(
             job.id,

@@ -319,6 +319,13 @@ class Store(Protocol):
         """Return a job, or None."""
         ...
 
+    def id_of(self, ref: str) -> int | None:
+        """Return the id in a job's ref; None: it is not a ref of this store.
+
+        The job may have been pruned since.
+        """
+        ...
+
     def payload(self, job_id: int) -> bytes | None:
         """Return a job's arguments as stored, or None."""
         ...

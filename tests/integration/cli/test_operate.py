@@ -50,6 +50,18 @@ def test_retry_brings_the_dead_back_and_release_the_quarantined(store):
     assert len(store.attempts(q)) == 1
 
 
+def test_a_job_can_be_named_by_its_ref(store):
+    """Wherever an ID is taken; one that this store did not give changes nothing."""
+    job_id = dead(store)
+    ref = store.get(job_id).ref
+    assert rows(run("show", ref, "--json"))[0]["id"] == job_id
+    forged = run("retry", job_id, f"{ref}a")
+    assert forged.exit_code != 0
+    assert f"no job has the ref {ref}a" in forged.stderr
+    assert states(store, job_id) == ["dead"]
+    assert run("retry", ref).stdout == "1 of 1 job retried\n"
+
+
 def test_a_refused_revival_names_the_right_command(store):
     """Retry leaves poison pills alone and says which command releases them."""
     q = quarantined(store)

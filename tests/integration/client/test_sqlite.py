@@ -134,6 +134,7 @@ def test_the_steps_of_an_operator(jobs, add):
     """cancel, retry and release change the stored job."""
     job = add.enqueue(1)
     assert jobs.get(job.id) == job
+    assert jobs.get(job.ref) == job
     assert job.cancel()
     assert job.state == "canceled"
     assert not job.cancel()

@@ -29,6 +29,23 @@ def test_an_unknown_job_is_none_and_an_empty_listing_is_empty(store, job_id):
     assert store.count(Filter(ids=(job_id,))) == 0
 
 
+def test_a_ref_names_its_job_and_no_other(store):
+    """It is the same however the job is read, and after a restart of the store."""
+    (one, other) = store.enqueue([new_job(), new_job()])
+    ref = store.get(one.id).ref
+    assert store.id_of(ref) == one.id
+    assert [job.ref for job in store.find(Filter(ids=(one.id,)))] == [ref]
+    assert store.get(other.id).ref != ref
+    assert store.id_of(ref + "a") is None
+    assert store.id_of(str(one.id)) is None
+
+
+def test_every_user_of_a_store_takes_its_refs(store, store_factory):
+    """The key is the store's, not the object's."""
+    (one,) = store.enqueue([new_job()])
+    assert store_factory().id_of(store.get(one.id).ref) == one.id
+
+
 @pytest.fixture
 def shop(store, clock):
     """Five jobs, a day apart: dead, succeeded, leased, runnable, pending."""

@@ -4,7 +4,7 @@ import contextlib
 
 import msgspec
 
-from jobpool.core.jobs.job import Start
+from jobpool.core.jobs.job import Job, Start
 from jobpool.errors import JobpoolError
 from jobpool.store.records import LeaseBatch
 
@@ -108,8 +108,15 @@ def answer(method, arguments, options):
 
 
 def said(value):
-    """Return an answer as it is compared: an error by its sort."""
-    return type(value) if isinstance(value, Exception) else value
+    """Return an answer as it is compared: errors by their sort, jobs without refs.
+
+    A ref is made with the store's own key.
+    """
+    if isinstance(value, Exception):
+        return type(value)
+    if isinstance(value, Job):
+        return msgspec.structs.replace(value, ref="")
+    return [said(one) for one in value] if type(value) is list else value
 
 
 def records_in(value):

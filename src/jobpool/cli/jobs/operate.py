@@ -11,9 +11,9 @@ import msgspec
 
 from jobpool.cli.context import opened, own_sources
 from jobpool.cli.exits import Exit
-from jobpool.cli.flags import JobNumber, json_flag, selection_flags, store_flags
+from jobpool.cli.flags import JobName, json_flag, selection_flags, store_flags
 from jobpool.cli.jobs.known_names import note_slips
-from jobpool.cli.jobs.selection import chosen, matching
+from jobpool.cli.jobs.selection import chosen, id_of, matching
 from jobpool.cli.jobs.state_names import StateChoice
 from jobpool.cli.jobs.times import rate_per_s
 from jobpool.cli.output import counted, print_json, print_line
@@ -86,7 +86,7 @@ def _operation(act: _Act) -> Callable[[C], C]:
                 type=StateChoice(act.states),
                 help=f"May be repeated; default {', '.join(act.usual)}.",
             ),
-            click.argument("ids", nargs=-1, metavar="[IDS]...", type=JobNumber(min=1)),
+            click.argument("ids", nargs=-1, metavar="[IDS]...", type=JobName()),
         ):
             command = option(command)
         return command
@@ -118,7 +118,7 @@ def release(**given: Any) -> None:
 def _operate(
     act: _Act,
     *,
-    ids: tuple[int, ...],
+    ids: tuple[int | str, ...],
     states: tuple[str, ...],
     rate: str | None,
     dry_run: bool,
@@ -137,7 +137,7 @@ def _operate(
     sources = own_sources(store, config)
     with opened(sources) as found:
         if ids:
-            meant, refused = _by_id(found, act, dict.fromkeys(ids))
+            meant, refused = _by_id(found, act, ids)
         else:
             shown = states or act.usual
             which = chosen(states=shown, **selection)
@@ -150,11 +150,12 @@ def _operate(
 
 
 def _by_id(
-    store: Store, act: _Act, ids: Sequence[int] | dict[int, None]
+    store: Store, act: _Act, named: Sequence[int | str]
 ) -> tuple[list[int], list[str]]:
     """Split ids into those that the act applies to and remarks about the others."""
     meant: list[int] = []
     refused: list[str] = []
+    ids = dict.fromkeys(id_of(store, one) for one in named)
     for job_id in ids:
         job = store.get(job_id)
         if job is None:

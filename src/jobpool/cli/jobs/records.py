@@ -75,6 +75,7 @@ def job_object(
     """
     return {
         "id": job.id,
+        "ref": job.ref,
         "kind": job.kind,
         "pool": job.pool,
         "state": job.shown_state,

@@ -8,6 +8,7 @@ from jobpool.cli.context import now_ms
 from jobpool.cli.jobs.state_names import RETRYABLE
 from jobpool.cli.jobs.times import since_ms
 from jobpool.core.jobs.job import Job, JobState
+from jobpool.errors import JobNotFound
 from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
 
@@ -37,6 +38,23 @@ def chosen(
         key=key,
         since_ms=None if since is None else since_ms(since, now_ms()),
     )
+
+
+def id_of(store: Store, meant: int | str) -> int:
+    """Return the id of a job that is named by its id or its ref.
+
+    Raises:
+        JobNotFound: it is not a ref of this store.
+    """
+    if isinstance(meant, int):
+        return meant
+    job_id = store.id_of(meant)
+    if job_id is None:
+        raise JobNotFound(
+            f"no job has the ref {meant} in {store.url}: it is another store's "
+            "(--store), or was changed on its way"
+        )
+    return job_id
 
 
 def matching(

@@ -14,8 +14,9 @@ import click
 import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.flags import JobNumber, json_flag, store_flags
+from jobpool.cli.flags import JobName, json_flag, store_flags
 from jobpool.cli.jobs.records import decoded, job_object, running_s
+from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.output import (
     ago,
     encodable,
@@ -42,7 +43,7 @@ _TEXT_MAX = 20_000
 
 
 @click.command()
-@click.argument("job_id", metavar="[ID]", type=JobNumber(min=1), required=False)
+@click.argument("job_id", metavar="[ID]", type=JobName(), required=False)
 @click.option("--key", help="Instead of ID: the job's idempotency key.")
 @click.option("--kind", metavar="KIND", help="With --key, if several kinds use it.")
 @click.option(
@@ -52,7 +53,7 @@ _TEXT_MAX = 20_000
 @json_flag
 def show(
     *,
-    job_id: int | None,
+    job_id: int | str | None,
     key: str | None,
     kind: str | None,
     with_payload: bool,
@@ -60,9 +61,13 @@ def show(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Show one job: state, reason, figures, attempts, stack, output."""
+    """Show one job: state, reason, figures, attempts, stack, output.
+
+    ID is its number or its ref.
+    """
     with opened(own_sources(store, config)) as found:
-        job = _meant(found, job_id, key, kind)
+        meant = None if job_id is None else id_of(found, job_id)
+        job = _meant(found, meant, key, kind)
         job_id = job.id
         attempts = found.attempts(job_id)
         output = found.output(job_id)
@@ -121,6 +126,7 @@ def _print_job(
     now = now_ms()
     print_line(f"job {job.id}", job.kind, job.shown_state)
     rows = [
+        ("ref", job.ref),
         ("why", job.reason or ""),
         ("next", f"waits: {waits}" if waits else _what_next(job, known, now)),
         ("error", unstated_error(job.reason, job.error_class, job.error)),

@@ -301,6 +301,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Since when its arguments are known not to fit some supervisor's handler."""
     rss_bytes: int | None = None
     """Memory of the running attempt, as last sampled."""
+    ref: str = ""
+    """Its id in a form that cannot be guessed, for URLs (`core.jobs.ref`)."""
 
     @property
     def shown_state(self) -> str:

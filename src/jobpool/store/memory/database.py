@@ -13,6 +13,7 @@ the read. It cannot write.
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from types import TracebackType
 from typing import Any, TypeVar
@@ -35,6 +36,7 @@ class MemoryDatabase:
 
     Attributes:
         url: its name as a store's URL.
+        ref_key: makes refs of ids.
         jobs: all jobs.
         runs: supervisors by id.
         kinds: what they publish, by kind and run.
@@ -50,6 +52,7 @@ class MemoryDatabase:
 
     def __init__(self, name: str) -> None:
         self.url = f"memory:{name}"
+        self.ref_key = secrets.token_bytes(16)
         self.jobs = JobTable()
         self.runs: Records[str, Run] = Records()
         self.kinds: Records[tuple[str, str], KindRecord] = Records()

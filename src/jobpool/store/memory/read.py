@@ -14,6 +14,7 @@ import msgspec
 
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Attempt, Job, JobState
+from jobpool.core.jobs.ref import id_of, ref_of
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.ordered_set import oldest_ms
@@ -109,6 +110,11 @@ class Reading(MisfitKeeping):
         with self._session.reading:
             row = self._database.jobs.get(job_id)
             return None if row is None else self._shown(row)
+
+    def id_of(self, ref: str) -> int | None:
+        """See `Store.id_of`."""
+        with self._session.reading:
+            return id_of(ref, self._database.ref_key)
 
     def payload(self, job_id: int) -> bytes | None:
         """See `Store.payload`."""
@@ -250,9 +256,11 @@ class Reading(MisfitKeeping):
         held = row.held
         run = None if held is None else self._database.runs.get(held.run_id)
         shown = job_from(row, None if run is None else run.lease_until_ms)
-        if since_ms := self._unfit_since_ms(row.id):
-            shown = msgspec.structs.replace(shown, unfit_since_ms=since_ms)
-        return shown
+        return msgspec.structs.replace(
+            shown,
+            unfit_since_ms=self._unfit_since_ms(row.id),
+            ref=ref_of(row.id, self._database.ref_key),
+        )
 
     def _matching(self, which: Filter, before_id: int | None = None) -> Iterator[Row]:
         """Yield the jobs of a filter, newest id first."""

@@ -179,6 +179,7 @@ def _publish(
         put(session, "move_take_suspect", suspects)
         put(session, "move_take_misfit", misfits)
         put(session, "move_take_breaker", breakers)
+        put(session, "move_take_meta", source.meta())
         return _verify(source, session, states)
 
 

@@ -173,6 +173,12 @@ class Source:
                 readable(integrity.BREAKER, session.rows("move_breakers")),
             )
 
+    def meta(self) -> list[Row]:
+        """Return the names and values that the target takes over as they are."""
+        with self._file.reading() as session:
+            rows = session.rows("move_meta")
+        return [row for row in rows if isinstance(row[1], int)]
+
     def counters(self) -> tuple[int, int, int]:
         """Return the last id, the last token, and the number of stale settlements."""
         with self._file.reading() as session:

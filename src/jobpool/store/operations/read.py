@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobpool.core.jobs.job import Attempt, Job
+from jobpool.core.jobs.ref import id_of
 from jobpool.store.records import (
     FigureRow,
     Filter,
@@ -19,17 +20,38 @@ from jobpool.store.statements.rows import attempt_from, job_from, kind_from, rec
 from jobpool.store.statements.session import Database, Session
 from jobpool.store.statements.validation import ID_MAX, clean_text, is_id
 
+_REF_KEY = ("ref_key_high", "ref_key_low")
+"""The counters that hold the halves of the key for refs."""
+
 
 class Reading:
     """The part of the store that only reads."""
 
     _database: Database
+    _known_ref_key: bytes | None = None
 
     def get(self, job_id: int) -> Job | None:
         """See `Store.get`."""
         with self._database.reading() as session:
             rows = session.rows("get_job", id=_storable(job_id))
-        return job_from(rows[0]) if rows else None
+            key = self._ref_key(session) if rows else None
+        return job_from(rows[0], key) if rows else None
+
+    def id_of(self, ref: str) -> int | None:
+        """See `Store.id_of`."""
+        with self._database.reading() as session:
+            key = self._ref_key(session)
+        return None if key is None else id_of(ref, key)
+
+    def _ref_key(self, session: Session) -> bytes | None:
+        """Return the store's key for refs; None: a hand has damaged it."""
+        if self._known_ref_key is None:
+            halves = [session.value("counter", name=name) for name in _REF_KEY]
+            if all(isinstance(half, int) for half in halves):
+                self._known_ref_key = b"".join(
+                    half.to_bytes(8, "big", signed=True) for half in halves
+                )
+        return self._known_ref_key
 
     def payload(self, job_id: int) -> bytes | None:
         """See `Store.payload`."""
@@ -56,7 +78,8 @@ class Reading:
         with self._database.reading() as session:
             parameters = _parameters(session, which, before_id)
             rows = session.rows("find_jobs", limit=limit, **parameters)
-        return [job_from(row) for row in rows]
+            key = self._ref_key(session)
+        return [job_from(row, key) for row in rows]
 
     def count(self, which: Filter) -> int:
         """See `Store.count`."""

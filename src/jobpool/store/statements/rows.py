@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from jobpool.core.jobs.job import Attempt, Job, Lease, PastAttempt
+from jobpool.core.jobs.ref import ref_of
 from jobpool.store.records import KindRecord, Run
 from jobpool.store.statements.integrity import (
     KIND,
@@ -145,19 +146,24 @@ def make_lease(
     )
 
 
-_JOB_FIELDS = Job.__struct_fields__
+_JOB_FIELDS = tuple(name for name in Job.__struct_fields__ if name != "ref")
 _CANCEL = _JOB_FIELDS.index("cancel_requested")
 _BLANK: dict[type, Any] = {int: 0, str: "", bytes: b""}
 
 
-def job_from(row: Row) -> Job:
+def job_from(row: Row, ref_key: bytes | None) -> Job:
     """Return a row of the view jobpool_job_records as a record.
+
+    Args:
+        row: its columns are the record's fields, but for `ref`.
+        ref_key: the store's key for refs; None: it is damaged, and there are none.
 
     Unreadable values, which only another program can have written, are left blank: a
     listing must show the other jobs, and this one as well as possible.
     """
     values = dict(zip(_JOB_FIELDS, row, strict=True))
     values["cancel_requested"] = row[_CANCEL] == 1
+    values["ref"] = "" if ref_key is None else ref_of(row[0], ref_key)
     return _convert(values, Job)
 
 

@@ -161,6 +161,11 @@ INSERT INTO jobpool.misfits (job_id, schema_digest, since_ms, until_ms)
 VALUES (%s, %s, %s, %s)
 ON CONFLICT DO NOTHING
 
+-- name: move_take_meta
+-- The moved jobs' refs stay valid.
+INSERT INTO jobpool.meta (name, value) VALUES (%s, %s)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+
 -- name: move_take_breaker
 -- A breaker that the target already has is kept.
 INSERT INTO jobpool.breakers (

@@ -144,6 +144,12 @@ WHERE +j.state IN ('pending', 'runnable')
 SELECT kind, state, crashes, last_job, next_at_ms, changed_at_ms
 FROM jobpool_breakers
 
+-- name: move_meta
+-- So that refs stay valid, and what the queue demands of supervisors.
+SELECT name, value
+FROM jobpool_meta
+WHERE name IN ('ref_key_high', 'ref_key_low', 'min_format', 'wanted_format')
+
 -- name: move_states
 -- For the count.
 SELECT state, count(*) FROM jobpool_jobs GROUP BY state ORDER BY state
