@@ -34,7 +34,7 @@ MAKE_TRIGGER = """CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT OR UPDATE
     FOR EACH ROW EXECUTE FUNCTION {schema}.at_commit()"""
 
 
-HEAVY = ("enqueue with a key", "enqueue and ring", "lease", "settle")
+HEAVY = ("enqueue with a key", "enqueue and wake", "lease", "settle")
 """The calls that change jobs in each of the ways there are: in, out, and done."""
 
 

@@ -134,7 +134,7 @@ def test_threads_may_share_a_waker_while_runs_come_and_go(tmp_path):
         directory.mkdir()
         os.mkfifo(directory / "wake")
         fd = os.open(directory / "wake", os.O_RDONLY | os.O_NONBLOCK)
-        wait_until(lambda fd=fd: heard(fd), 10, "a ring")
+        wait_until(lambda fd=fd: heard(fd), 10, "a wake-up")
         (directory / "wake").unlink()
         directory.rmdir()
         os.close(fd)

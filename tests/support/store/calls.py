@@ -63,7 +63,7 @@ CALLS = {
         lambda near, _: near.count(Filter()) == 2,
         lambda made: [one.created for one in made] == [True, True],
     ),
-    "enqueue and ring": Call(
+    "enqueue and wake": Call(
         nothing,
         lambda far, _: far.enqueue([new_job()], wakes=True),
         lambda near, _: near.count(Filter()) == 1,

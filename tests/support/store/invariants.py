@@ -138,7 +138,7 @@ def _state_after(record: object) -> tuple[int, str] | None:
 
 
 def tokens(history: History) -> Iterator[Violation]:
-    """I4: tokens never repeat and grow; attempts are numbered up except after returns."""
+    """I4: tokens grow and never repeat; attempts count up, except after returns."""
     seen: set[int] = set()
     newest: dict[int, Granted] = {}
     returned: set[int] = set()

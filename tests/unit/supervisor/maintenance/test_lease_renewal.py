@@ -40,7 +40,7 @@ class FakeStore:
         self.ttls: list[float] = []
         self.on_anew: Callable[[], None] = lambda: None
         self.renewals = 0
-        self.rings = threading.Semaphore(0)
+        self.wakes = threading.Semaphore(0)
         self.closed = False
 
     def renew(self, _run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
@@ -58,7 +58,7 @@ class FakeStore:
     def wait_for_wake(self, timeout_s: float) -> bool:
         if self.failing is not None:
             raise self.failing
-        return self.rings.acquire(timeout=timeout_s)
+        return self.wakes.acquire(timeout=timeout_s)
 
     def close(self) -> None:
         self.closed = True
@@ -168,7 +168,7 @@ def test_wake_ups_are_passed_on_between_renewals(rig: Rig) -> None:
     """A wake-up is passed on, and no renewal waits for it or is skipped for it."""
     rig.begin()
     for _ in range(3):
-        rig.store.rings.release()
+        rig.store.wakes.release()
     wait_until(lambda: rig.wakes == 3, PATIENCE_S, "three wake-ups")
     rig.wait_renewed()
 

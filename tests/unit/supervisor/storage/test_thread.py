@@ -87,7 +87,7 @@ class FakeStore:
         self.grants: list[Lease] = []
         self.refused: Exception | None = None
         self.spoilt: list[str] = []
-        self.rings = 0
+        self.wakes = 0
         self.closed = False
         self._is_open = False
 
@@ -135,7 +135,7 @@ class FakeStore:
         return list(self.held)
 
     def wake(self) -> None:
-        self.rings += 1
+        self.wakes += 1
 
     def store_part(self, settlement: Settlement) -> bool:
         if self.parts_left:
