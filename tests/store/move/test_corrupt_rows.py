@@ -18,7 +18,7 @@ NOT_TEXT = ["CAST(x'ff' AS TEXT)", "'nul' || char(0)", "'\ud7ff'"]
 NAMES = {"id", "job_id"}
 _GARBAGE = [
     "INSERT INTO jobpool_breakers VALUES ('z', 'garbage', 1, 1, 1, 1)",
-    "INSERT INTO jobpool_pauses VALUES ('what', x'00')",
+    "INSERT INTO jobpool_pauses (what, name) VALUES ('what', x'00')",
     "INSERT INTO jobpool_suspects VALUES (99, 'when')",
     """
     INSERT INTO jobpool_kinds
