@@ -19,7 +19,7 @@ MS_NS = 1_000_000
 LAPSING = frozenset(
     ("supervisor stopped beyond the TTL", "black hole", "outage", "store locked")
 )
-DEED_OF = {"crashed": "die", "timed_out": "hang"}
+ACTION_OF = {"crashed": "die", "timed_out": "hang"}
 HOGGING = frozenset(("hog", "burst"))
 DEATHS = ("child killed", "child stopped for good")
 POISON = frozenset(("segfault", "leave", "hog"))
@@ -40,8 +40,8 @@ class Attempt:
     began_ns: int
     last_ns: int
     starts: int = 0
-    deed: str = ""
-    deed_ns: int = 0
+    action: str = ""
+    action_ns: int = 0
 
 
 @dataclass
@@ -222,11 +222,11 @@ class Accounts:
         one = self.attempts.get(lease.token)
         return (
             one is not None
-            and one.deed == "burst"
+            and one.action == "burst"
             and any(
                 blow.sort.startswith("supervisor stopped")
                 and blow.run == lease.run
-                and blow.from_ns <= one.deed_ns
+                and blow.from_ns <= one.action_ns
                 and blow.until_ns >= one.began_ns
                 for blow in self.blows
             )
@@ -259,7 +259,7 @@ class Accounts:
                 job=lease.job,
                 token=lease.token,
                 cause=self._cause(lease, one),
-                guilt=("over_memory",) if one and one.deed in HOGGING else (),
+                guilt=("over_memory",) if one and one.action in HOGGING else (),
             )
 
     def _cause(self, lease, one):
@@ -274,7 +274,7 @@ class Accounts:
         if self.may_burst(lease):
             return "done_failed"
         return {"stop": "done_ok", "raise": "done_failed", "die": "itself"}.get(
-            one.deed, "supervisor"
+            one.action, "supervisor"
         )
 
     def _supervisors(self):
@@ -324,7 +324,7 @@ def read_marks(lines):
         one.last_ns = max(one.last_ns, at_ns)
         one.starts += what == "start"
         if what not in {"start", "tick"}:
-            one.deed, one.deed_ns = what, at_ns
+            one.action, one.action_ns = what, at_ns
     return found
 
 
@@ -359,8 +359,8 @@ def explain_crashes(leases, attempts, blows):
     unexplained = defaultdict(list)
     for lease in leases:
         one = attempts.get(lease.token)
-        own = DEED_OF.get(lease.outcome)
-        if own is not None and (one is None or one.deed != own):
+        own = ACTION_OF.get(lease.outcome)
+        if own is not None and (one is None or one.action != own):
             unexplained[lease.run, lease.slot].append(lease)
     for blow in sorted(blows, key=lambda blow: blow.from_ns):
         if blow.sort in DEATHS:

@@ -79,9 +79,9 @@ def _results_are_own(accounts):
             yield Violation("I5", job.job, text)
             continue
         one = accounts.attempts.get(lease.token)
-        if one is None or one.deed != "stop":
+        if one is None or one.action != "stop":
             yield Violation("I5", job.job, "it succeeded, and no handler had ended")
-        elif one.deed_ns // 1_000_000 > lease.until_ms + LATE_MS:
+        elif one.action_ns // 1_000_000 > lease.until_ms + LATE_MS:
             yield Violation("I5", job.job, "it succeeded before its handler ended")
 
 
@@ -90,16 +90,16 @@ def _ends_are_deserved(accounts):
     kinds = {job.job: job.kind for job in accounts.jobs}
     for lease in accounts.leases.values():
         one = accounts.attempts.get(lease.token)
-        deed = one.deed if one else ""
+        action = one.action if one else ""
         kind = kinds.get(lease.job)
         match lease.outcome:
-            case "crashed" if deed != "die" and lease.blow is None:
+            case "crashed" if action != "die" and lease.blow is None:
                 why = "nobody killed its child"
             case "timed_out" if kind != "hang" and lease.blow is None:
                 why = "it did not hang"
             case "out_of_memory" if kind != "hog":
                 why = "it took no memory"
-            case "failed" if deed != "raise" and not accounts.may_burst(lease):
+            case "failed" if action != "raise" and not accounts.may_burst(lease):
                 why = "it raised nothing, or what its supervisor was there to prevent"
             case "stalled":
                 why = "it need not give signs of life"

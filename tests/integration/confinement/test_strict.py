@@ -265,7 +265,7 @@ def test_shared_memory_and_sockets_of_others_are_not_there(rig):
         segment.unlink()
 
 
-def test_what_it_writes_is_bounded(rig, child):
+def test_writes_of_a_strict_child_are_bounded(rig, child):
     """By the pool's memory limit; it is gone with the attempt."""
     done, error = rig.result(child, "fill", 100)
     assert 32 <= done <= 64

@@ -194,7 +194,7 @@ def test_a_refused_start_names_the_missing_measure(site):
     assert "1879" in done.stderr
 
 
-def test_what_is_missing_is_found_by_trying(tmp_path):
+def test_missing_measures_are_found_by_trying(tmp_path):
     """For example user namespaces forbidden by an administrator."""
     script = """
 from pathlib import Path

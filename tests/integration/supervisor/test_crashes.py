@@ -213,7 +213,7 @@ def test_a_process_that_is_gone_has_crashed(site, how, signum, exit_code):
         ("recursion", "RecursionError", "recursion"),
     ],
 )
-def test_whatever_leaves_a_handler_is_a_failure(site, how, error_class, error):
+def test_any_exception_from_a_handler_is_a_failure(site, how, error_class, error):
     """It is not a crash: the child lives, and the error is kept."""
     job, attempt = end_of(site, "leave", {"how": how})
     assert (job.state, job.failures, job.crashes) == ("dead", 1, 0)

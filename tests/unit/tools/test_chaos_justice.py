@@ -46,11 +46,15 @@ def due(seq, job, attempt):
     )
 
 
-def marks(job, token, attempt, from_ms, *, deed="stop", ms=50):
+def marks(job, token, attempt, from_ms, *, action="stop", ms=50):
     return [
         f"start {job} {token} {attempt} 77 {from_ms * MS}",
         f"tick {job} {token} {attempt} 77 {(from_ms + ms // 2) * MS}",
-        *([f"{deed} {job} {token} {attempt} 77 {(from_ms + ms) * MS}"] if deed else []),
+        *(
+            [f"{action} {job} {token} {attempt} 77 {(from_ms + ms) * MS}"]
+            if action
+            else []
+        ),
     ]
 
 
@@ -84,13 +88,13 @@ def good(**changed):
         ],
         "marks": [
             *marks(1, 11, 1, 1010),
-            *marks(2, 12, 1, 2010, deed=""),
+            *marks(2, 12, 1, 2010, action=""),
             *marks(2, 22, 2, 2310),
-            *marks(3, 23, 1, 3010, deed=""),
+            *marks(3, 23, 1, 3010, action=""),
             *marks(3, 33, 2, 3310),
-            *marks(4, 34, 1, 4010, deed="die"),
-            *marks(4, 44, 2, 4310, deed="die"),
-            *marks(4, 54, 3, 4610, deed="die"),
+            *marks(4, 34, 1, 4010, action="die"),
+            *marks(4, 44, 2, 4310, action="die"),
+            *marks(4, 54, 3, 4610, action="die"),
         ],
         "blows": [
             Blow("child killed", 2050 * MS, 2051 * MS, "a", "cpu/1", 77),
@@ -171,7 +175,7 @@ def test_a_token_begins_once_and_only_granted_tokens_begin():
 def test_no_attempt_begins_after_its_lease():
     """I5: a lease that was taken back must not start."""
     late = [line for line in rows("marks") if " 23 " not in line]
-    assert "I5" in broken(marks=late + marks(3, 23, 1, 3290, deed=""))
+    assert "I5" in broken(marks=late + marks(3, 23, 1, 3290, action=""))
 
 
 def test_a_result_belongs_to_the_lease_in_force():
@@ -222,8 +226,8 @@ def test_two_deaths_in_a_slot_explain_two_crashes_that_are_stored_at_once():
         "changes": rows("changes") + late,
         "marks": [
             *rows("marks"),
-            *marks(6, 61, 1, 7010, deed=""),
-            *marks(7, 71, 1, 7210, deed=""),
+            *marks(6, 61, 1, 7010, action=""),
+            *marks(7, 71, 1, 7210, action=""),
             *marks(6, 62, 2, 8210),
             *marks(7, 72, 2, 8410),
         ],
@@ -263,15 +267,15 @@ def hogs(*ends, stopped=(7000, 7950)):
         stopped: from when until when its supervisor was, in milliseconds.
     """
     changes, said, stored = [made(6, 6)], [], []
-    for number, (deed, outcome) in enumerate(ends, 1):
+    for number, (action, outcome) in enumerate(ends, 1):
         seq, token = 67 + 3 * number, 60 + number
         is_last = number == len(ends)
         state = LAST[outcome] if is_last else "pending"
         changes += lives(seq, 6, token, "a", number, outcome=outcome, state=state)
         changes += [] if is_last else [due(seq + 2, 6, number)]
-        said += marks(6, token, number, 100 * seq + 10, deed=deed)
+        said += marks(6, token, number, 100 * seq + 10, action=action)
         stored.append((6, token, outcome))
-    crashes = sum(outcome == "out_of_memory" for _deed, outcome in ends)
+    crashes = sum(outcome == "out_of_memory" for _action, outcome in ends)
     job = final(
         6, "hog", LAST[ends[-1][1]], len(ends), failures=len(ends), crashes=crashes
     )

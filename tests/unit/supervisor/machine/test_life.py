@@ -265,7 +265,7 @@ def test_a_stop_does_not_wait_for_a_child_that_is_being_forked() -> None:
         ({"pools": (pool("cpu", 1),)}, None),
     ],
 )
-def test_what_a_reload_may_change_is_limited(
+def test_a_reload_may_change_only_some_settings(
     changed: dict[str, object], words: str | None
 ) -> None:
     """Limits, sizes within the slots and code may change; the rest needs a restart."""
