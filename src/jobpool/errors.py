@@ -62,6 +62,13 @@ class QueueFull(JobpoolError):
     """The queue holds as many jobs as it may; nothing was enqueued."""
 
 
+class FeatureHeldBack(JobpoolError):
+    """A feature cannot be used yet: supervisors that do not know it are running.
+
+    Nothing was enqueued. It can be used once they have ended; the message names them.
+    """
+
+
 class JobNotFound(JobpoolError):
     """No job has this id; it may have been pruned."""
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from simulation.killers import draw_killers
 from simulation.plan import Fate, Fault, JobPlan, Plan
+from simulation.versions import with_versions
 
 # What attempts do, and how often.
 FATES = {
@@ -126,7 +127,7 @@ def draw(seed: int) -> Plan:
         jobs = [_completing(job) for job in jobs]
     # By dice of its own: what else a seed stands for is as it was.
     jobs = _snoozing(Random(f"{seed} snoozes"), jobs)
-    return Plan(
+    plan = Plan(
         seed=seed,
         shared=shared,
         supervisors=supervisors,
@@ -141,6 +142,7 @@ def draw(seed: int) -> Plan:
         quiet_at_s=quiet_at_s,
         hooks=r.random() < 0.3,
     )
+    return with_versions(plan)
 
 
 def _jobs(

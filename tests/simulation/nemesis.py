@@ -304,6 +304,16 @@ class Nemesis:
         """Pause a pool for a while."""
         self._world.pause(fault.where, fault.seconds)
 
+    def upgrade(self, fault: Fault) -> None:
+        """Deploy a newer release: supervisors run it from their next start on."""
+        del fault
+        self._world.versions.upgrade()
+
+    def require(self, fault: Fault) -> None:
+        """Use a feature of the newer release, as soon as that is possible."""
+        del fault
+        self._world.require()
+
     # -- what is by chance -------------------------------------------------------------
 
     def fork_refused(self, fault: Fault) -> None:

@@ -22,6 +22,7 @@ from jobpool.supervisor.machine.dispatch.fencing import Fencing
 from jobpool.supervisor.machine.machine import Machine
 from jobpool.supervisor.machine.pools.application import Loading
 from jobpool.supervisor.machine.registry import Registry
+from jobpool.supervisor.machine.shutdown import Shutdown
 from jobpool.supervisor.maintenance import lost_jobs, reclaimer
 from jobpool.supervisor.maintenance.death_proof import Alive, DeadRun
 from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
@@ -323,6 +324,11 @@ def crashes_are_not_counted() -> list[Change]:
 @breaks(Promise.INNOCENCE)
 def interruptions_spend_attempts() -> list[Change]:
     return _charge(Outcome.INTERRUPTED, Charge(failure=True, end_unknown=True))
+
+
+@breaks(Promise.FENCED)
+def the_outdated_ask_on() -> list[Change]:
+    return [(Shutdown, "outdated", nothing)]
 
 
 @breaks(Promise.FENCED)

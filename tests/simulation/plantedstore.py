@@ -90,6 +90,11 @@ def promote_too_late() -> list[Change]:
 
 
 @breaks(Promise.FENCED)
+def the_outdated_get_jobs() -> list[Change]:
+    return [(MemoryDatabase, "is_outdated", lambda _self, _run: False)]
+
+
+@breaks(Promise.FENCED)
 def complete_whatever_the_token() -> list[Change]:
     def wrong(self: Any, frame: Any) -> Any:
         row = self._database.jobs.get(frame.id)

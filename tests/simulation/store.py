@@ -17,7 +17,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.errors import OutcomeUnknown, StoreUnavailable
+from jobpool.errors import FeatureHeldBack, OutcomeUnknown, StoreUnavailable
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables import Row
@@ -161,6 +161,8 @@ class SimStore(MemoryStore):
         self._link = link
         self._run = run
         self._is_within = False
+        self._tells_outdated = False
+        """The answer on its way says that the run is outdated."""
         self._request = _Request(self)
         self._written: list[Record] = []
 
@@ -177,6 +179,7 @@ class SimStore(MemoryStore):
         """Carry a request there, and begin what it does."""
         self._link.there()
         self._is_within = True
+        self._tells_outdated = False
         self._written.clear()
         self._session.writing.__enter__()
 
@@ -193,6 +196,8 @@ class SimStore(MemoryStore):
         granted = any(type(record) is Granted for record in self._written)
         if not (granted and self.pass_point("granted")):
             self._link.back()
+        if self._tells_outdated:
+            self._world.versions.told(self._run)
 
     def pass_point(self, name: str) -> bool:
         """Reach a named point; say whether something waited there."""
@@ -218,6 +223,8 @@ class SimStore(MemoryStore):
         """See `Store.lease`."""
         with self.transaction():
             batch = super().lease(run_id, wanted, kinds, suspects=suspects, alone=alone)
+            self._world.versions.leased(self._database.runs[run_id], len(batch.leases))
+            self._tells_outdated = batch.outdated
             for lease in batch.leases:
                 self._note(
                     Granted(
@@ -337,6 +344,17 @@ class SimStore(MemoryStore):
         """See `Store.close`."""
         self._session.close()
 
+    def require(self, wanted: int) -> None:
+        """See `Store.require`: the wish is committed, whatever the answer."""
+        held_back: FeatureHeldBack | None = None
+        with self.transaction():
+            try:
+                super().require(wanted)
+            except FeatureHeldBack as error:
+                held_back = error
+        if held_back is not None:
+            raise held_back
+
     # -- operators ---------------------------------------------------------------------
 
     def operate(self, what: str, job: int) -> None:
@@ -382,6 +400,7 @@ for _name in (
     "begin_run",
     "renew",
     "end_run",
+    "grant_format",
     "open_runs",
     "expired_runs",
     "seize",

@@ -18,6 +18,7 @@ from jobpool.core.config.settings import Settings
 from jobpool.core.isolation.cgroups import Controls
 from jobpool.errors import JobpoolError, StoreError
 from jobpool.sandbox.runs.fence import RECENTLY_S
+from jobpool.store.memory import runs as memory_runs
 from jobpool.store.protocol import Store
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.machine import Machine
@@ -29,6 +30,7 @@ from jobpool.supervisor.maintenance.reclaimer import Reclaimer
 from jobpool.supervisor.maintenance.run_entry import Entry
 from jobpool.supervisor.storage import thread
 from jobpool.supervisor.storage.thread import StoreThread
+from simulation import versions
 from simulation.host import Host, RunDir, RunPath, prove_dead, remove_run
 from simulation.kernel import Kernel, Process, SimCondition, SimEvent, Task
 from simulation.shell import SimChildren, SimReactor
@@ -275,8 +277,11 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         try:
             self.exit_code = self._run_in(self.directory, None)
         except StoreError as error:
-            # There is one store: there is no reason, unless the run has been ended.
-            if not self.world.forgets():
+            # There is one store: there is no reason, unless somebody has ended the run,
+            # or a newer release is needed.
+            if self.world.versions.is_too_old(self._own):
+                self.kernel.sometimes["a supervisor was too old"] += 1
+            elif not self.world.forgets():
                 self.kernel.crashes.append(f"{self.name} gave up: {error}")
             self.exit_code = serve.EXIT_FAILED
         except JobpoolError:
@@ -342,6 +347,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
         (reclaimer, "EVERY_S"),
         (reclaimer, "EXPIRED_EVERY_S"),
         (housekeeping, "BREAKERS_EVERY_S"),
+        (housekeeping, "FORMATS_EVERY_S"),
         (lease_renewal, "RENEW_EVERY_S"),
     )
 }
@@ -350,6 +356,7 @@ _COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 7200.0, 12.0, 3.0)
 """The same except for what follows, so that hours cost little."""
 BREAKERS_S = 5.0
 """As really: while things go wrong supervisors must hear of each other's."""
+FORMATS_S = 10.0
 END_S = 2.0
 """After its drain window a supervisor that was told to end is gone."""
 RENEWALS = 5
@@ -370,7 +377,7 @@ def check_often(
     cancels_s, host_s = (max(each_s, quiet_s) for each_s in _COARSE_S[2:4])
     breakers_s = max(BREAKERS_S, quiet_s)
     checks = (*_COARSE_S[:2], cancels_s, host_s, *_COARSE_S[4:], breakers_s)
-    rare_s = (*checks, ttl_s / RENEWALS)
+    rare_s = (*checks, max(FORMATS_S, quiet_s), ttl_s / RENEWALS)
     for ((module, name), real), rare in zip(_FINE.items(), rare_s, strict=True):
         least_s = checks_s if name not in {"FACTOR", "RENEW_EVERY_S"} else 0.0
         setattr(module, name, real if often else max(rare, least_s))
@@ -385,6 +392,7 @@ def in_virtual_time(kernel: Kernel) -> Iterator[None]:
         (serve, "going_first"): contextlib.nullcontext,
         (thread, "going_first"): contextlib.nullcontext,
         (serve, "Fence"): _Fence,
+        (memory_runs, "GONE_S"): versions.GONE_S,
         (reclaimer, "prove_dead"): prove_dead,
         (reclaimer, "remove_run"): remove_run,
         (reclaimer, "Path"): RunPath,

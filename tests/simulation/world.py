@@ -30,6 +30,7 @@ from simulation.nemesis import Nemesis
 from simulation.plan import Fate, Fault, JobPlan, Plan
 from simulation.store import Link, SimDatabase, SimStore
 from simulation.supervisor import SimSupervisor, check_often, in_virtual_time
+from simulation.versions import Versions
 from support.store.history import Called, Disturbed, History, Record
 
 SETTLE_S = 300.0
@@ -83,6 +84,7 @@ class World:
         """Between two searches for dead runs, at least."""
         self.nemesis = Nemesis(self)
         self.completions = Completions(self)
+        self.versions = Versions(self)
         self._plans: dict[str, JobPlan] = {}
         self.snoozed: Counter[int] = Counter()
         """How often each job has said "not yet"."""
@@ -128,6 +130,8 @@ class World:
             kernel.at(fault.at_s, lambda f=fault: self.nemesis.do(f))
         kernel.run(plan.quiet_at_s)
         self._restless = False
+        if self.versions.are_mixed:
+            self.versions.upgrade()
         self.nemesis.be_quiet()
         self.reclaim_pause_s = QUIET_PAUSE_S
         ttl_s = max(QUIET_TTL_S, plan.ttl_s)
@@ -281,6 +285,12 @@ class World:
 
         self.kernel.spawn(self._producer, act)
 
+    def require(self) -> None:
+        """Ask for a feature of the newer release, until all is quiet."""
+        store = self._producer_store
+        asks = self.versions.asks(store, lambda: self._restless)
+        self.kernel.spawn(self._producer, asks)
+
     # -- what happens by chance --------------------------------------------------------
 
     def allow(self, name: str, fault: Fault) -> None:
@@ -320,6 +330,7 @@ class World:
             pid=len(self.runs) + 1,
             pid_namespace=1,
             version="0",
+            format=self.versions.deployed,
         )
 
     def run_of(self, name: str) -> RunDir:
@@ -370,6 +381,7 @@ class World:
 
     def _judge_end(self, reason: str) -> None:
         is_over = reason in ENDED_BY_OTHERS and self.forgets()
+        is_over = is_over or self.versions.may_end(reason)
         if reason not in REASONS and not is_over:
             self.history.broken.append(f"a supervisor stops: {reason}")
 

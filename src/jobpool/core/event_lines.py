@@ -241,7 +241,12 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case 
         case ev.StaleSettlement():
             yield f"job {event.id} stale"
             yield f"{event.outcome or 'hand-back'} refused: its lease was superseded"
-        case ev.LeaseFenced() | ev.LeaseRegained() | ev.StoreConcern():
+        case (
+            ev.LeaseFenced()
+            | ev.LeaseRegained()
+            | ev.StoreConcern()
+            | ev.SupervisorOutdated()
+        ):
             yield from _lease_parts(event)
         case ev.UnknownKinds():
             yield "jobs of unknown kinds are waiting"
@@ -254,7 +259,7 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case 
 
 
 def _lease_parts(
-    event: ev.LeaseFenced | ev.LeaseRegained | ev.StoreConcern,
+    event: ev.LeaseFenced | ev.LeaseRegained | ev.StoreConcern | ev.SupervisorOutdated,
 ) -> Iterator[str]:
     match event:
         case ev.LeaseFenced():
@@ -275,6 +280,11 @@ def _lease_parts(
         case ev.StoreConcern():
             yield "store"
             yield event.text
+        case ev.SupervisorOutdated():
+            yield f"supervisor {event.pid} outdated"
+            yield f"jobpool {event.version} knows formats up to {event.format}"
+            yield "features of a newer release are in use in the store"
+            yield "it takes no more jobs and drains; upgrade jobpool here"
 
 
 def _pool_parts(event: ev.Event) -> Iterator[str]:

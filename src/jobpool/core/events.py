@@ -82,6 +82,19 @@ class SupervisorDraining(Event, frozen=True, kw_only=True):
     drain_s: float
 
 
+class SupervisorOutdated(Event, frozen=True, kw_only=True):
+    """The store's jobs need newer code; no more leases, and it drains."""
+
+    name = "supervisor_outdated"
+    level = Level.ERROR
+
+    pid: int
+    version: str
+    format: int
+    """The highest that its code can honour (`core.formats`); the store's least is
+    above it."""
+
+
 class SupervisorStopped(Event, frozen=True, kw_only=True):
     """All children have ended; the process exits next."""
 

@@ -32,6 +32,7 @@ from jobpool.core.rules.suspects import Deaths
 from jobpool.store.records import (
     FigureRow,
     Filter,
+    Formats,
     GroupRow,
     KindRecord,
     LeaseBatch,
@@ -125,6 +126,10 @@ class Store(Protocol):
         """Register a run and publish the kinds that its application knows.
 
         A run that is alive may call this again: it replaces what it published.
+
+        Raises:
+            StoreRefused: the run's format is below the store's least; nothing was
+                changed.
         """
         ...
 
@@ -143,6 +148,31 @@ class Store(Protocol):
 
     def end_run(self, run_id: str) -> None:
         """Mark a run as ended; it must not hold any leases."""
+        ...
+
+    def require(self, wanted: int) -> None:
+        """Ask for a feature that runs below its format cannot honour.
+
+        From then on such runs can neither begin nor lease. Where leases expire by time,
+        an older run without leases whose own ran out a minute ago does not count: it
+        learns that it is outdated when it comes back, or, if its code does not know
+        formats, that it has ended.
+
+        Args:
+            wanted: the feature's format.
+
+        Raises:
+            FeatureHeldBack: older runs are open. The wish is remembered, and
+                `grant_format` fulfils it once they have ended.
+        """
+        ...
+
+    def grant_format(self) -> None:
+        """Fulfil what `require` has asked for, if no older run is open any more."""
+        ...
+
+    def formats(self) -> Formats:
+        """Return which format may lease, which was asked for, and who holds it back."""
         ...
 
     def open_runs(self) -> list[Run]:
@@ -187,7 +217,8 @@ class Store(Protocol):
         store. Grants nothing while another run of the same host has a suspect on
         probation, and nothing ahead of due suspects to a run that takes none yet.
         Where leases expire by time, a run whose own lease has run out gets nothing,
-        and nothing is changed, until it has been renewed with ``anew``.
+        and nothing is changed, until it has been renewed with ``anew``. A run whose
+        format is below the store's least gets nothing.
 
         Args:
             run_id: the run that will hold the leases; must be open.

@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import msgspec
 
+from jobpool.core.formats import FORMAT
 from jobpool.core.jobs.job import JobState, Lease
 
 
@@ -21,6 +22,9 @@ class Renewal(IntEnum):
     LAPSED = 2
     """They had run out, and others may have taken some; they were extended only if
     that was asked for."""
+    OUTDATED = 3
+    """They were extended, but the run's format is below the store's least: it gets no
+    more leases, and should end what it has."""
 
 
 class Receipt(IntEnum):
@@ -55,6 +59,24 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_at_ms: int = 0
     lease_until_ms: int = 0
     ended_at_ms: int | None = None
+    format: int = FORMAT
+    """The highest format that its code can honour (`core.formats`)."""
+
+    @property
+    def label(self) -> str:
+        """What it is and where, for messages: ``jobpool 0.3.0 on host a, pid 17``."""
+        return f"jobpool {self.version} on host {self.host}, pid {self.pid}"
+
+
+class Formats(msgspec.Struct, frozen=True, kw_only=True):
+    """Which features of newer releases a store may hold (`core.formats`)."""
+
+    least: int
+    """Runs of an older format get no leases."""
+    wanted: int
+    """The highest that has been asked for: above `least` while older runs are open."""
+    held_back_by: tuple[Run, ...] = ()
+    """Those runs."""
 
 
 class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +109,9 @@ class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Due suspects of these kinds were skipped: it is not their turn yet."""
     lapsed: bool = False
     """The run's own lease has run out: nothing was searched for."""
+    outdated: bool = False
+    """The run's format is below the store's least: nothing was searched for, and the
+    run gets no leases any more."""
 
 
 class SuspectRow(msgspec.Struct, frozen=True, kw_only=True, order=True):

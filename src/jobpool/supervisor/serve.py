@@ -28,8 +28,10 @@ from pathlib import Path
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.config.settings import Settings
+from jobpool.core.config.store_url import without_password
+from jobpool.core.formats import TOO_OLD
 from jobpool.core.version import __version__
-from jobpool.errors import ConfigError, JobpoolError
+from jobpool.errors import ConfigError, JobpoolError, StoreRefused
 from jobpool.sandbox.cgroups.run_group import RunGroup
 from jobpool.sandbox.runs.fence import Fence
 from jobpool.sandbox.runs.run_directory import RunDirectory
@@ -101,8 +103,9 @@ def serve(
     Raises:
         ConfigError: application and settings contradict each other.
         AppError: the application does not load.
-        StoreError: the store cannot be used.
-        (With each of them, nothing was leased.)
+        StoreError: the store cannot be used. (With each of these, nothing was leased.)
+        StoreRefused: features of a newer release came into use while it ran; it has
+            drained in good order.
     """
     return _Supervisor(
         settings,
@@ -274,6 +277,8 @@ class _Supervisor:
                 directory.keep()
         if error := finish.error or self._store.refusal:
             raise error
+        if finish.outdated:
+            raise StoreRefused(f"{without_password(self._settings.store)}: {TOO_OLD}")
         return finish.exit_code if self._store.error is None else EXIT_FAILED
 
     # -- the store -----------------------------------------------------------------

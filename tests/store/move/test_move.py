@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from jobpool.core.config.settings import Retention
+from jobpool.core.formats import FORMAT
 from jobpool.core.jobs.job import FINISHED, JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.policy import Policy
-from jobpool.errors import ConfigError, StoreRefused
+from jobpool.errors import ConfigError, FeatureHeldBack, StoreRefused
 from jobpool.store.move import move
 from jobpool.store.move.source import Source
 from jobpool.store.opening import open_store
@@ -96,6 +97,23 @@ def everything(store):
     return [
         (job, store.payload(job.id), store.attempts(job.id)) for job in reversed(jobs)
     ]
+
+
+def test_what_the_source_may_hold_is_asked_for_first(
+    source, source_url, target_url, open_target
+):
+    """A supervisor of the target that does not know it holds the move back."""
+    furnish(source)
+    source.require(FORMAT)
+    target = open_target()
+    begin_run(target, "old", format=1)
+    with pytest.raises(FeatureHeldBack, match="wait for"):
+        move.move(source_url, target_url)
+    source.enqueue([new_job()])
+    target.end_run("old")
+    move.move(source_url, target_url)
+    assert target.formats().least == FORMAT
+    assert everything(target) == everything(source)
 
 
 def test_a_move_keeps_every_value(source, source_url, target_url, open_target):

@@ -1,5 +1,6 @@
 """What PostgreSQL refuses, each with the remedy; nothing is half done."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import pytest
 from psycopg import sql
 
+from jobpool.core.formats import FORMAT
 from jobpool.errors import ConfigError, StoreRefused, StoreUnavailable, UsageError
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
@@ -179,16 +181,19 @@ def test_every_sort_of_trouble_is_a_store_error(store, store_url, state, error):
     assert all(store.settle([succeeded(granted)]))
 
 
-def test_a_newer_schema_is_refused_on_postgresql(store, store_url):
-    """An old jobpool leaves it alone and says which version is needed."""
+def test_a_newer_schema_is_used_on_postgresql(store, store_url):
+    """It can be used, unless it may hold what this jobpool cannot honour."""
     with server().connect(store_url) as owner:
         schema = sql.Identifier(query_of(store_url)["schema"])
-        owner.execute(
-            sql.SQL(
-                "UPDATE {}.meta SET value = 99 WHERE name = 'schema_version'"
-            ).format(schema)
-        )
-    with pytest.raises(StoreRefused, match=r"version 99.*upgrade"):
+        change = sql.SQL("UPDATE {}.meta SET value = 99 WHERE name = {}")
+        owner.execute(change.format(schema, "schema_version"))
+        with contextlib.closing(open_store(store_url)) as newer:
+            begin_run(newer, "run-2")
+            newer.enqueue([new_job()])
+            assert lease_one(newer, "run-2").attempt == 1
+        owner.execute(change.format(schema, "min_format"))
+    told = rf"format 99, schema version 99.*formats up to {FORMAT}; upgrade"
+    with pytest.raises(StoreRefused, match=told):
         open_store(store_url)
 
 

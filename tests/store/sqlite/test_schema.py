@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
+from jobpool.core.formats import FORMAT
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.errors import StoreRefused
+from jobpool.errors import FeatureHeldBack, StoreRefused
 from jobpool.store.opening import open_store
 from jobpool.store.sqlite.connection import connect
 from jobpool.store.statements.named_sql import load_migrations
@@ -29,15 +30,50 @@ def test_every_schema_object_has_our_prefix(store, by_hand):
     assert all(name.startswith(("jobpool_", "sqlite_")) for (name,) in names)
 
 
-def test_a_newer_schema_is_refused_and_kept(store_factory, by_hand):
-    """Both versions are named, and the remedy."""
+def test_a_newer_schema_is_used_and_kept(store_factory, by_hand):
+    """What newer code has added is in nobody's way."""
     store_factory()
-    by_hand.execute(
-        "UPDATE jobpool_meta SET value = ? WHERE name = 'schema_version'", (NEWEST + 1,)
+    change = "UPDATE jobpool_meta SET value = ? WHERE name = ?"
+    by_hand.execute(change, (NEWEST + 1, "schema_version"))
+    store = store_factory()
+    begin_run(store)
+    store.enqueue([new_job()])
+    assert lease_one(store).attempt == 1
+    assert store.describe()["schema_version"] == str(NEWEST + 1)
+
+
+def test_a_store_that_may_hold_what_this_code_cannot_honour_is_refused(
+    store_factory, by_hand
+):
+    """Both formats are named, and the remedy; nothing is changed."""
+    store_factory()
+    change = "UPDATE jobpool_meta SET value = ? WHERE name = ?"
+    by_hand.execute(change, (NEWEST + 1, "schema_version"))
+    by_hand.execute(change, (FORMAT + 1, "min_format"))
+    told = (
+        rf"\(format {FORMAT + 1}, schema version {NEWEST + 1}\), this jobpool knows "
+        rf"formats up to {FORMAT}; upgrade"
     )
-    reason = rf"schema version {NEWEST + 1}, this jobpool knows up to {NEWEST}; upgrade"
-    with pytest.raises(StoreRefused, match=reason):
+    with pytest.raises(StoreRefused, match=told):
         store_factory()
+
+
+def test_a_run_of_old_is_refused_by_the_table_itself(store_factory, by_hand):
+    """Code from before formats has opened the store, and enters without asking."""
+    store = store_factory()
+    enter = (
+        "INSERT INTO jobpool_runs (id, host, boot_id, pid, pid_namespace, version, "
+        "pools, started_at_ms, heartbeat_at_ms, lease_until_ms) "
+        "VALUES (?, 'a', 'boot', 17, 1, '0.1.0', '{}', 0, 0, 0)"
+    )
+    by_hand.execute(enter, ("early",))
+    with pytest.raises(FeatureHeldBack, match=r"jobpool 0\.1\.0 on host a, pid 17"):
+        store.require(FORMAT)
+    store.end_run("early")
+    store.require(FORMAT)
+    with pytest.raises(sqlite3.IntegrityError, match="upgrade jobpool"):
+        by_hand.execute(enter, ("late",))
+    assert store.open_runs() == []
 
 
 def test_foreign_tables_under_our_names_are_refused(database_path, by_hand):

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from jobpool.core.config.settings import Retention
+from jobpool.core.formats import FORMAT
 from jobpool.core.jobs.job import JobState, Progress
 from jobpool.core.rules.policy import Policy
 from jobpool.store.records import Filter, Receipt
@@ -111,6 +112,12 @@ CALLS = {
         nothing,
         lambda far, _: begin_run(far, "run-2", [kind_record()]),
         lambda near, _: (len(near.open_runs()), len(near.kinds())) == (2, 1),
+    ),
+    "require": Call(
+        nothing,
+        lambda far, _: far.require(FORMAT),
+        lambda near, _: near.formats().least == FORMAT,
+        lambda returned: returned is None,
     ),
     "end_run": Call(
         nothing,

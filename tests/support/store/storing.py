@@ -62,14 +62,8 @@ def make_waiting(store, job_id):
 
 
 def begin_run(store, run_id="run-1", kinds=(), ttl_s=60.0, **facts):
-    run = Run(
-        id=run_id,
-        host="host",
-        pid=1,
-        pid_namespace=1,
-        version="0",
-        **{"boot_id": "boot", **facts},
-    )
+    usual = {"host": "host", "boot_id": "boot", "pid": 1, "version": "0"}
+    run = Run(id=run_id, pid_namespace=1, **{**usual, **facts})
     store.begin_run(run, kinds, ttl_s)
     return run_id
 

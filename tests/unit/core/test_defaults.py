@@ -28,6 +28,7 @@ MIB = 1_048_576
 
 SAID = {
     "SupervisorStopped": {"how": "drained"},
+    "Run": {"format": 2},
     "Lockdown": {"network": True, "enclosure": "none"},
     "Policy": {
         "max_attempts": 5,

@@ -86,6 +86,15 @@ LINES = [
         ],
     ),
     (
+        ev.SupervisorOutdated(at_ms=0, pid=7, version="0.3.0", format=2),
+        [
+            "supervisor 7 outdated",
+            "jobpool 0.3.0 knows formats up to 2",
+            "features of a newer release are in use in the store",
+            "it takes no more jobs and drains; upgrade jobpool here",
+        ],
+    ),
+    (
         ev.StoreTrouble(at_ms=0, error="disk full", again_in_s=2.0),
         ["store unavailable", "disk full", "next try in 2s"],
     ),

@@ -141,6 +141,7 @@ def test_the_names_of_events_are_as_agreed():
         "store_concern",
         "store_trouble",
         "supervisor_draining",
+        "supervisor_outdated",
         "supervisor_ready",
         "supervisor_stopped",
         "unknown_kinds",

@@ -25,11 +25,13 @@ from jobpool.cli.output import (
     size,
 )
 from jobpool.cli.presence import why_not_alive
+from jobpool.core.formats import feature_of
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.store.protocol import Store
 from jobpool.store.records import (
     FigureRow,
+    Formats,
     MisfitRow,
     Run,
     StatRow,
@@ -47,6 +49,7 @@ class _Status(msgspec.Struct, frozen=True):
 
     url: str
     runs: list[Run]
+    formats: Formats
     not_alive: Mapping[str, str]
     """By run: what shows that its supervisor is not alive; "": nothing does."""
     stats: list[StatRow]
@@ -83,6 +86,7 @@ def _read_status(store: Store, *, figures: bool) -> _Status:
     return _Status(
         url=store.url,
         runs=runs,
+        formats=store.formats(),
         not_alive={run.id: why_not_alive(root, run, now) for run in runs},
         stats=store.stats(),
         waiting=store.waiting(),
@@ -104,12 +108,23 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
                 "host": run.host,
                 "pid": run.pid,
                 "version": run.version,
+                "outdated": run.format < seen.formats.least,
                 "pools": dict(run.pools),
                 "alive": not seen.not_alive[run.id],
                 "heartbeat_age_s": (now - run.heartbeat_at_ms) / 1000,
                 "up_s": (now - run.started_at_ms) / 1000,
             }
             for run in seen.runs
+        ],
+        "held_back": [
+            {
+                "feature": feature_of(seen.formats.wanted),
+                "by": run.id,
+                "version": run.version,
+                "host": run.host,
+                "pid": run.pid,
+            }
+            for run in seen.formats.held_back_by
         ],
         "pools": {pool: dict(states) for pool, states in _by_pool(seen).items()},
         "waiting": [msgspec.to_builtins(row) for row in seen.waiting],
@@ -171,7 +186,13 @@ def _print(seen: _Status, *, figures: bool) -> None:
             sizes,
             f"heartbeat {ago(run.heartbeat_at_ms, now)}",
             f"up {seconds((now - run.started_at_ms) / 1000)}",
+            "OUTDATED: takes no more jobs" if run.format < seen.formats.least else "",
             f"NOT ALIVE: {why}" if (why := seen.not_alive[run.id]) else "",
+        )
+    for run in seen.formats.held_back_by:
+        print_line(
+            f"{feature_of(seen.formats.wanted)} wait for {run.label}",
+            "upgrade or stop it",
         )
     pools = _by_pool(seen)
     if pools:

@@ -18,6 +18,7 @@ import threading
 from types import TracebackType
 from typing import Any, TypeVar
 
+from jobpool.core.formats import OLDEST
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.memory.tables import JobTable, Records, Row, Table
@@ -26,6 +27,7 @@ from jobpool.store.records import KindRecord, Run
 K = TypeVar("K")
 V = TypeVar("V")
 _STALE = "stale_settlements"
+_LEAST, _WANTED = "min_format", "wanted_format"
 
 
 class MemoryDatabase:
@@ -98,6 +100,28 @@ class MemoryDatabase:
     def count_stale(self, settlements: int) -> None:
         """Add to them."""
         self.put(self._counters, _STALE, self.stale + settlements)
+
+    @property
+    def least_format(self) -> int:
+        """The least format that may lease."""
+        return self._counters.get(_LEAST, OLDEST)
+
+    @property
+    def wanted_format(self) -> int:
+        """The format that has been asked for."""
+        return self._counters.get(_WANTED, OLDEST)
+
+    def is_outdated(self, run: Run) -> bool:
+        """Say whether a run's format is below the least."""
+        return run.format < self.least_format
+
+    def want_format(self, wanted: int) -> None:
+        """Raise the wanted format; it only rises."""
+        self.put(self._counters, _WANTED, max(wanted, self.wanted_format))
+
+    def grant_format(self, granted: int) -> None:
+        """Raise the least format; it only rises."""
+        self.put(self._counters, _LEAST, max(granted, self.least_format))
 
     # -- locks and transactions --------------------------------------------------------
 

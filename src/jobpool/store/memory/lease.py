@@ -58,8 +58,10 @@ class Leasing(SuspectKeeping, MisfitKeeping):
                     f"run {run_id} has ended in the store {self._database.url} and "
                     "gets no leases; restart jobpool"
                 )
-            if not self.one_host and run.lease_until_ms <= now_ms:
-                return LeaseBatch(lapsed=True)
+            is_lapsed = not self.one_host and run.lease_until_ms <= now_ms
+            is_outdated = self._database.is_outdated(run)
+            if is_outdated or is_lapsed:
+                return LeaseBatch(outdated=is_outdated, lapsed=is_lapsed)
             self._expire_late(now_ms)
             self._promote_due(now_ms)
             left = self._left_to_others(run_id, now_ms)

@@ -8,12 +8,20 @@ import msgspec
 
 from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Retention
+from jobpool.core.formats import TOO_OLD
 from jobpool.core.jobs.job import FINISHED, TIME_MAX_MS, JobState
-from jobpool.errors import JobpoolBug, UsageError
+from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.lease import Leasing
 from jobpool.store.memory.ordered_set import id_of, time_of
-from jobpool.store.records import KindRecord, Renewal, Run
+from jobpool.store.operations.runs import (
+    GONE_S,
+    below,
+    granted_format,
+    held_back,
+    renewal,
+)
+from jobpool.store.records import Formats, KindRecord, Renewal, Run
 from jobpool.store.statements.validation import clean_text
 
 _replace = msgspec.structs.replace
@@ -32,6 +40,8 @@ class RunKeeping(Leasing):
         """See `Store.begin_run`."""
         with self._session.writing:
             now_ms = self._clock.utc_ms()
+            if self._database.is_outdated(run):
+                raise StoreRefused(f"{self._database.url}: {TOO_OLD}")
             known = self._database.runs.get(run.id)
             if known is not None and known.ended_at_ms is not None:
                 raise UsageError(
@@ -84,7 +94,8 @@ class RunKeeping(Leasing):
                 until_ms = now_ms + round(ttl_s * 1000)
             renewed = _replace(run, heartbeat_at_ms=now_ms, lease_until_ms=until_ms)
             self._database.put(self._database.runs, run_id, renewed)
-        return Renewal.HELD if is_held else Renewal.LAPSED
+            is_outdated = self._database.is_outdated(run)
+        return renewal(is_held=is_held, anew=anew, is_outdated=is_outdated)
 
     def end_run(self, run_id: str) -> None:
         """See `Store.end_run`."""
@@ -98,6 +109,43 @@ class RunKeeping(Leasing):
             if run is not None and run.ended_at_ms is None:
                 ended = _replace(run, ended_at_ms=self._clock.utc_ms())
                 self._database.put(self._database.runs, run_id, ended)
+
+    def require(self, wanted: int) -> None:
+        """See `Store.require`."""
+        with self._session.writing:
+            self._database.want_format(wanted)
+            behind = below(self._grant_format(), wanted)
+        if behind:
+            raise held_back(behind, wanted)
+
+    def grant_format(self) -> None:
+        """See `Store.grant_format`."""
+        database = self._database
+        with self._session.reading:
+            is_granted = database.wanted_format <= database.least_format
+        if not is_granted:
+            with self._session.writing:
+                self._grant_format()
+
+    def _grant_format(self) -> list[Run]:
+        """Raise the least format as far as open runs allow; return those below."""
+        wanted = self._database.wanted_format
+        before_ms = self._clock.utc_ms() - round(GONE_S * 1000)
+        held = self._database.jobs.held
+        runs = [
+            run
+            for run in self._open_runs()
+            if self.one_host or run.lease_until_ms >= before_ms or held.get(run.id)
+        ]
+        self._database.grant_format(granted_format(wanted, runs))
+        return below(runs, wanted)
+
+    def formats(self) -> Formats:
+        """See `Store.formats`."""
+        with self._session.reading:
+            least, wanted = self._database.least_format, self._database.wanted_format
+            behind = below(self._open_runs(), wanted) if wanted > least else ()
+            return Formats(least=least, wanted=wanted, held_back_by=tuple(behind))
 
     def open_runs(self) -> list[Run]:
         """See `Store.open_runs`."""

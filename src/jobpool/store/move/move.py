@@ -13,11 +13,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import msgspec
 
+from jobpool.core.formats import OLDEST
 from jobpool.errors import ConfigError, StoreRefused
 from jobpool.store.move.source import COMMITTING, COPYING, DONE, Note, Source
 from jobpool.store.move.target import Target, put, take
@@ -59,10 +60,15 @@ def move(
         ConfigError: not such URLs.
         StoreRefused: the source is in use, the target already has jobs with such ids
             or keys, or what was read back differs. Nothing shows in the target.
+        FeatureHeldBack: older supervisors run on the target, which do not know what
+            the source holds; nothing was changed.
         StoreUnavailable: call again to continue.
         OutcomeUnknown: call again to find out.
     """
     with _source(source_url) as source, _target(target_url) as target:
+        if (least := source.least_format()) > OLDEST:
+            with closing(open_store(target_url)) as store:
+                store.require(least)
         note = source.close_queue(target.url)
         last_id, tokens, stale = source.counters()
         states = source.states()

@@ -13,6 +13,7 @@ from jobpool.store.move.portable_rows import RowFitter, readable
 from jobpool.store.sqlite.connection.database import Database
 from jobpool.store.sqlite.connection.session import Session
 from jobpool.store.statements import integrity
+from jobpool.store.statements.formats import format_from
 from jobpool.store.statements.named_sql import load_script
 from jobpool.store.statements.session import Row
 from jobpool.store.statements.validation import ID_MAX
@@ -178,6 +179,11 @@ class Source:
         with self._file.reading() as session:
             rows = session.rows("move_meta")
         return [row for row in rows if isinstance(row[1], int)]
+
+    def least_format(self) -> int:
+        """Return the least format that may lease these jobs."""
+        with self._file.reading() as session:
+            return format_from(session.value("counter", name="min_format"))
 
     def counters(self) -> tuple[int, int, int]:
         """Return the last id, the last token, and the number of stale settlements."""

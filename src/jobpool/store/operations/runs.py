@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import msgspec
 
 from jobpool.core.config.settings import Retention
+from jobpool.core.formats import TOO_OLD, feature_of
 from jobpool.core.jobs.job import FINISHED
-from jobpool.errors import JobpoolBug, StoreRefused, UsageError
+from jobpool.errors import FeatureHeldBack, JobpoolBug, StoreRefused, UsageError
 from jobpool.store.operations.repair import Repairing
-from jobpool.store.records import KindRecord, Renewal, Run
+from jobpool.store.records import Formats, KindRecord, Renewal, Run
+from jobpool.store.statements.formats import format_from
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import run_from
 from jobpool.store.statements.session import Database, Row, Session
@@ -19,6 +21,10 @@ from jobpool.store.statements.validation import clean_text
 
 _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
+GONE_S = 60.0
+"""An idle run whose lease ran out this long ago holds no feature back."""
+_SHOWN_MAX = 5
+"""Runs that one message names."""
 
 
 class RunKeeping(Repairing):
@@ -27,6 +33,10 @@ class RunKeeping(Repairing):
     _database: Database
     _LOCK_RUN: ClassVar[str | None] = None
     """The query that blocks new leases of a run, where there are other writers."""
+    _LOCK_FORMATS: ClassVar[str | None] = None
+    """The query that keeps runs from beginning, where there are other writers."""
+    _LOCK_GONE: ClassVar[str | None] = None
+    """The query that keeps lapsed runs from renewing, where leases expire by time."""
     _DELETIONS: ClassVar[tuple[str, ...]]
     """The queries that delete jobs with everything that belongs to them, in order."""
     _LEFT_OVER: ClassVar[tuple[str, ...]] = ()
@@ -49,6 +59,8 @@ class RunKeeping(Repairing):
         ]
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
+            if run.format < format_from(session.value("format_of_runs")):
+                raise StoreRefused(f"{session.place}: {TOO_OLD}")
             begun = session.rows(
                 "begin_run",
                 id=run.id,
@@ -57,6 +69,7 @@ class RunKeeping(Repairing):
                 pid=run.pid,
                 pid_namespace=run.pid_namespace,
                 version=run.version,
+                format=run.format,
                 pools=msgspec.json.encode(run.pools).decode(),
                 now_ms=now_ms,
                 lease_until_ms=now_ms + round(ttl_s * 1000),
@@ -79,13 +92,14 @@ class RunKeeping(Repairing):
             if not found:
                 has_ended(session, run_id)  # Refuses a run that is unknown here.
                 return Renewal.ENDED
-            until_ms = _moment(found[0][0])
+            ((until, is_outdated),) = found
+            until_ms = _moment(until)
             now_ms = self._database.now_ms(session, fresh=True)
             is_held = until_ms > now_ms
             if is_held or anew:
                 until_ms = now_ms + round(ttl_s * 1000)
             session.run("renew", run_id=run_id, now_ms=now_ms, lease_until_ms=until_ms)
-        return Renewal.HELD if is_held else Renewal.LAPSED
+        return renewal(is_held=is_held, anew=anew, is_outdated=bool(is_outdated))
 
     def end_run(self, run_id: str) -> None:
         """See `Store.end_run`."""
@@ -101,12 +115,65 @@ class RunKeeping(Repairing):
                 )
             session.run("end_run", run_id=run_id, now_ms=self._database.now_ms(session))
 
+    def require(self, wanted: int) -> None:
+        """See `Store.require`."""
+        with self._database.writing() as session:
+            session.run("want_format", wanted=wanted)
+            behind = below(self._grant_format(session), wanted)
+        if behind:  # Outside: the wish is committed.
+            raise held_back(behind, wanted)
+
+    def grant_format(self) -> None:
+        """See `Store.grant_format`."""
+        with self._database.reading() as session:
+            least, wanted = _formats(session)
+        if wanted > least:
+            with self._database.writing() as session:
+                self._grant_format(session)
+
+    def _grant_format(self, session: Session) -> list[Run]:
+        """Raise the least format as far as open runs allow, at most to the wanted one.
+
+        Runs that begin at the same time wait: whichever transaction locks the formats
+        second sees what the other has done.
+
+        Returns:
+            The open runs that are below the wanted one.
+        """
+        if self._LOCK_FORMATS:
+            session.rows(self._LOCK_FORMATS)
+        least, wanted = _formats(session)
+        if wanted <= least:
+            return []
+        now_ms = self._database.now_ms(session, fresh=True)
+        gone: set[str] = set()
+        if self._LOCK_GONE:
+            before_ms = now_ms - round(GONE_S * 1000)
+            found = session.rows(self._LOCK_GONE, wanted=wanted, before_ms=before_ms)
+            gone = {run_id for (run_id,) in found}
+        runs = [run for run in _open_runs(session, now_ms) if run.id not in gone]
+        granted = granted_format(wanted, runs)
+        if granted > least:
+            session.run("grant_format", granted=granted)
+            if gone:
+                ids = as_json(sorted(gone))
+                session.run("end_unaware", ids=ids, now_ms=now_ms)
+        return below(runs, wanted)
+
+    def formats(self) -> Formats:
+        """See `Store.formats`."""
+        with self._database.reading() as session:
+            least, wanted = _formats(session)
+            behind: list[Run] = []
+            if wanted > least:
+                runs = _open_runs(session, self._database.now_ms(session))
+                behind = below(runs, wanted)
+        return Formats(least=least, wanted=wanted, held_back_by=tuple(behind))
+
     def open_runs(self) -> list[Run]:
         """See `Store.open_runs`."""
         with self._database.reading() as session:
-            rows = session.rows("open_runs")
-            now_ms = self._database.now_ms(session)
-        return [run for row in rows if (run := run_from(row, now_ms))]
+            return _open_runs(session, self._database.now_ms(session))
 
     def expired_runs(self) -> list[Run]:
         """See `Store.expired_runs`."""
@@ -151,6 +218,51 @@ class RunKeeping(Repairing):
             session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
         return len(old)
+
+
+def renewal(*, is_held: bool, anew: bool, is_outdated: bool) -> Renewal:
+    """Return what became of a run's leases.
+
+    Args:
+        is_held: they had not run out.
+        anew: they were extended in any case.
+        is_outdated: the run's format is below the store's least.
+    """
+    if is_outdated and (is_held or anew):
+        return Renewal.OUTDATED
+    return Renewal.HELD if is_held else Renewal.LAPSED
+
+
+def granted_format(wanted: int, runs: Iterable[Run]) -> int:
+    """Return how far the least format can rise while these runs are open."""
+    return min((wanted, *(run.format for run in runs)))
+
+
+def below(runs: Iterable[Run], wanted: int) -> list[Run]:
+    """Return the runs of an older format."""
+    return [run for run in runs if run.format < wanted]
+
+
+def held_back(behind: Sequence[Run], wanted: int) -> FeatureHeldBack:
+    """Return the error for a feature that some runs do not know."""
+    shown = "; ".join(run.label for run in behind[:_SHOWN_MAX])
+    more = len(behind) - _SHOWN_MAX
+    others = f"; and {more} more" if more > 0 else ""
+    return FeatureHeldBack(
+        f"{feature_of(wanted)} wait for {shown}{others}: code that does not know them. "
+        "Upgrade or stop it, then try again; nothing was enqueued"
+    )
+
+
+def _open_runs(session: Session, now_ms: int) -> list[Run]:
+    rows = session.rows("open_runs")
+    return [run for row in rows if (run := run_from(row, now_ms))]
+
+
+def _formats(session: Session) -> tuple[int, int]:
+    """Return the least format and the wanted one."""
+    ((least, wanted),) = session.rows("formats")
+    return format_from(least), format_from(wanted)
 
 
 def _moment(value: object) -> int:

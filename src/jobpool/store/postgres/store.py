@@ -20,7 +20,7 @@ from jobpool.store.operations.enqueue import job_rows
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operate import Operating
 from jobpool.store.operations.read import Reading
-from jobpool.store.operations.runs import RunKeeping, has_ended
+from jobpool.store.operations.runs import RunKeeping, has_ended, renewal
 from jobpool.store.operations.settle import Settling, has_result, success_row
 from jobpool.store.operations.suspects import SuspectKeeping
 from jobpool.store.postgres.caller_connection import caller_transaction, joined
@@ -83,6 +83,8 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
     _DELETIONS = ("delete_attempts", "delete_jobs")
     _HELD_ELSEWHERE = "held_elsewhere"
     _LOCK_RUN = "lock_run"
+    _LOCK_FORMATS = "lock_formats"
+    _LOCK_GONE = "lock_gone_runs"
     _LOCK_JOBS = "lock_jobs"
     _HOLD_JOBS = "hold_jobs"
     _LOCK_SUSPECTS = "lock_suspects"
@@ -147,17 +149,18 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
         if self._server.is_writing:
             return super().renew(run_id, ttl_s, anew=anew)
         with self._server.reading() as session:
-            still_held: bool | None = session.value(
+            found = session.rows(
                 "renew_at_once",
                 run_id=run_id,
                 ttl_ms=round(ttl_s * 1000),
                 now_ms=self._server.set_now_ms,
                 anew=anew,
             )
-            if still_held is None:
+            if not found:
                 has_ended(session, run_id)  # Refuses a run that is unknown here.
                 return Renewal.ENDED
-        return Renewal.HELD if still_held else Renewal.LAPSED
+        ((is_held, is_outdated),) = found
+        return renewal(is_held=is_held, anew=anew, is_outdated=bool(is_outdated))
 
     def changed(self) -> bool:
         """See `Store.changed`: any commit in the cluster counts, even our own."""

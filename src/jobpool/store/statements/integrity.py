@@ -153,12 +153,14 @@ RUN: Mapping[str, Any] = {
     **dict.fromkeys(("started_at_ms", "heartbeat_at_ms", "lease_until_ms"), Moment),
     **dict.fromkeys(("ended_at_ms", "leaving_at_ms", "died_at_ms"), Moment | None),
     "died_with_jobs": Count | None,
+    "format": Count | None,
 }
 """What each column of a run may hold, in the order of `raw_runs`."""
 _RUN_REPLACEMENTS: Mapping[str, Any] = {
     **dict.fromkeys(("host", "boot_id", "version"), ""),
     **dict.fromkeys(("pid", "pid_namespace"), 0),
     "pools": "{}",
+    "format": 1,
 }
 _LEASE_AGAIN_MS = 60_000
 """A lease whose end cannot be read ends this much later: it is renewed before that."""

@@ -188,6 +188,8 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts that the end interrupted."""
     leases_held: int = 0
     """Leases whose settlements could not be stored."""
+    outdated: bool = False
+    """It ends because the store's jobs need newer code."""
 
 
 Command = (

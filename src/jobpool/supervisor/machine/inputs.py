@@ -184,6 +184,10 @@ class Lapsed(msgspec.Struct, frozen=True):
     """Our leases had run out: others may have taken what we hold."""
 
 
+class Outdated(msgspec.Struct, frozen=True):
+    """The store's least format is above ours: we get no leases any more."""
+
+
 class Settled(msgspec.Struct, frozen=True):
     """The store has answered for settlements; exceptions are named by token."""
 
@@ -279,6 +283,7 @@ SupervisorEvent = (
     | Entered
     | Renewed
     | Lapsed
+    | Outdated
     | Settled
     | Stored
     | CancelAsked

@@ -163,6 +163,7 @@ class Machine:
             inp.Entered: lambda _e: self._dispatcher.open(),
             inp.Renewed: self._fencing.renewed,
             inp.Lapsed: lambda _e: self._fence(self._fencing.lapse(), LAPSED),
+            inp.Outdated: lambda _e: self._shutdown.outdated(),
             inp.Settled: self._settled,
             inp.Stored: self._stored,
             inp.CancelAsked: self._cancel_asked,
@@ -327,6 +328,8 @@ class Machine:
 
     def _granted(self, event: inp.Granted) -> None:
         self._dispatcher.granted(event)
+        if event.batch.outdated:
+            self._shutdown.outdated()
         if self._burst and self._dispatcher.nothing_due:
             self._shutdown.ask(Request.DRAIN, "nothing is due")
 

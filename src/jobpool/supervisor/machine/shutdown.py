@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from jobpool.core import events as ev
+from jobpool.core.formats import FORMAT
+from jobpool.core.version import __version__
 from jobpool.sandbox.protocol.messages import Draining
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine.attempts.idle import IdleChildren
@@ -31,6 +33,7 @@ from jobpool.supervisor.machine.state.step import Step
 
 STORE_PATIENCE_S = 10.0
 """A stop waits no longer than this for the store, whatever the drain window."""
+OUTDATED = "features of a newer release are in use"
 GIVE_UP_S = 1.5
 """After the drain window, whatever is missing is given up after this time."""
 
@@ -110,6 +113,7 @@ class Shutdown:
         """When whatever is missing is given up."""
         self._store_until_s = NEVER_S
         """When the store is given up, if nothing else is missing."""
+        self._is_outdated = False
 
     def opened(self) -> None:
         """The store is open."""
@@ -143,6 +147,17 @@ class Shutdown:
             for slot in pool.slots:
                 self._wind_down(slot, reason)
         self._wake()
+
+    def outdated(self) -> None:
+        """Drain, unless it ends already: the store grants no leases to this code."""
+        if self.mode in ENDING or self.mode is Mode.ENDED:
+            return
+        self._is_outdated = True
+        event = ev.SupervisorOutdated(
+            at_ms=self._step.now_ms, pid=self._pid, version=__version__, format=FORMAT
+        )
+        self._step.report(event)
+        self.ask(Request.DRAIN, OUTDATED)
 
     def _report(self, reason: str, longest_s: float) -> None:
         self._step.report(
@@ -203,5 +218,6 @@ class Shutdown:
                 exit_code=1 if held else 0,
                 handed_back=step.interrupted,
                 leases_held=held,
+                outdated=self._is_outdated,
             )
         )

@@ -33,6 +33,8 @@ HOST_EVERY_S = 1.0
 UNKNOWN_EVERY_S = 60.0
 DUE_MAX = 1000
 CONCERNS_EVERY_S = 60.0
+FORMATS_EVERY_S = 5.0
+"""How soon a feature can be used after the last supervisor without it has ended."""
 BREAKERS_EVERY_S = 5.0
 PRUNE_EVERY_S = 30.0
 SCRUB_EVERY_S = 10.0
@@ -84,6 +86,7 @@ class Housekeeping(threading.Thread):
             self._prunes,
             self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
             self._turn(self._breakers, BREAKERS_EVERY_S),
+            self._turn(self._formats, FORMATS_EVERY_S),
             self._turn(self._concerns, CONCERNS_EVERY_S, first_s=CONCERNS_EVERY_S / 2),
             self._turn(self._scrub, SCRUB_EVERY_S, first_s=SCRUB_EVERY_S / 10),
         ]
@@ -125,7 +128,10 @@ class Housekeeping(threading.Thread):
 
     def _renew(self, store: Store) -> Posts:
         ttl_s = self.settings.lease_ttl_s
-        if store.renew(self._run_id, ttl_s, anew=True) is not Renewal.ENDED:
+        renewal = store.renew(self._run_id, ttl_s, anew=True)
+        if renewal is Renewal.OUTDATED:
+            return (inp.Outdated(),)
+        if renewal is not Renewal.ENDED:
             return ()
         return (
             inp.Stop("its run was ended from outside"),
@@ -165,6 +171,10 @@ class Housekeeping(threading.Thread):
     def _breakers(self, store: Store) -> Posts:
         self._seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
         return (self._seen,)
+
+    def _formats(self, store: Store) -> Posts:
+        store.grant_format()
+        return ()
 
     def _scrub(self, store: Store) -> Posts:
         self._scrubbed_to = store.scrub(self._scrubbed_to)

@@ -194,6 +194,8 @@ class LeaseRenewal(threading.Thread):
         self._until_s = sent_s + ttl_s
         self._skew_s = began_s - sent_s
         self._announce(ttl_s)
+        if renewal is Renewal.OUTDATED:
+            self._post(inp.Outdated())
         return True
 
     def _note_success(self) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from jobpool.core import events as ev
+from jobpool.core.formats import FORMAT
+from jobpool.store.records import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.attempts.starting import FORK_LATE_AT_END_S
@@ -312,3 +314,47 @@ def test_a_reload_is_accepted_only_while_the_supervisor_runs(
     world.step(inp.Reload(world.settings))
     assert not world.took(cmd.StartZygote)
     assert not world.machine.takes_reloads
+
+
+# -- features of a newer release -------------------------------------------------------
+
+
+@pytest.mark.parametrize("told", ["by a lease", "by a renewal"])
+def test_an_outdated_supervisor_drains_and_says_why(told: str) -> None:
+    """It leases nothing more, ends what it has, and ends with an error of its own."""
+    world = busy()
+    if told == "by a lease":
+        world.step(inp.Granted({"cpu": 1}, LeaseBatch(outdated=True)))
+    else:
+        world.step(inp.Outdated())
+    assert world.machine.mode is Mode.DRAINING
+    said = [e for e in world.said if isinstance(e, ev.SupervisorOutdated)]
+    assert [(e.pid, e.format) for e in said] == [(1, FORMAT)]
+    (draining,) = [e for e in world.said if isinstance(e, ev.SupervisorDraining)]
+    assert "newer release" in draining.reason
+    world.commands.clear()
+    world.notify()
+    assert not any(isinstance(c, cmd.Lease) for c in world.commands)
+    world.wait(DRAIN_S + GIVE_UP_S)
+    assert world.finish is not None
+    assert world.finish.outdated
+
+
+def test_a_supervisor_that_is_told_again_drains_on() -> None:
+    """Each renewal tells it: that is no second request, which would stop it."""
+    world = busy()
+    for _ in range(3):
+        world.step(inp.Outdated())
+    assert world.machine.mode is Mode.DRAINING
+    assert len([e for e in world.said if isinstance(e, ev.SupervisorOutdated)]) == 1
+
+
+def test_a_supervisor_that_ends_anyway_is_not_outdated() -> None:
+    """It was told to end: that is how it ended."""
+    world = up()
+    world.step(TERM)
+    world.step(inp.Outdated())
+    assert not any(isinstance(e, ev.SupervisorOutdated) for e in world.said)
+    world.wait(DRAIN_S + GIVE_UP_S)
+    assert world.finish is not None
+    assert not world.finish.outdated

@@ -10,6 +10,8 @@ import pytest
 
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.settings import Settings
+from jobpool.store.records import Renewal
+from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from support.waiting import wait_until
 
@@ -71,3 +73,28 @@ def test_housekeeping_ends_at_once_although_nothing_is_due(
     keeper.close()
     keeper.join(PATIENCE_S)
     assert not keeper.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("renewal", "posted"),
+    [(Renewal.HELD, []), (Renewal.OUTDATED, [inp.Outdated])],
+)
+def test_an_outdated_run_on_one_host_is_told(
+    keeper: Housekeeping, renewal: Renewal, posted: list[type]
+) -> None:
+    """It keeps its leases, which what it has needs until its end."""
+    keeper.start()
+    store: Any = SimpleNamespace(renew=lambda _run, _ttl_s, *, anew: renewal)
+    assert [type(one) for one in keeper._renew(store)] == posted
+
+
+def test_what_was_asked_for_is_granted_by_housekeeping(
+    keeper: Housekeeping, chores: list[str]
+) -> None:
+    """Nobody else may look, once the last supervisor of an older release has ended."""
+    keeper.start()
+    wait_until(lambda: "_formats" in chores, PATIENCE_S, "a look at the formats")
+    granted: list[bool] = []
+    store: Any = SimpleNamespace(grant_format=lambda: granted.append(True))
+    assert keeper._formats(store) == ()
+    assert granted == [True]

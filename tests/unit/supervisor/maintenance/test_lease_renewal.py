@@ -329,3 +329,21 @@ def test_zygotes_are_told_a_deadline_just_before_the_leases_end(rig: Rig) -> Non
     until_s = rig.of(inp.Renewed)[-1].until_s
     ahead_s = min(abs(until_s - one - margin_s(PUBLISHED_S) / 2) for one in moved)
     assert ahead_s < 0.05
+
+
+def test_an_outdated_run_keeps_its_leases_and_is_told(rig: Rig) -> None:
+    """What it has may end in good order."""
+    rig.store.answers = [Renewal.OUTDATED]
+    rig.begin()
+    rig.wait_posted(inp.Outdated)
+    assert not rig.of(inp.Stop)
+    rig.wait_renewed()
+
+
+def test_a_run_that_lapsed_and_is_outdated_is_told_both(rig: Rig) -> None:
+    """In this order: first that others may have taken its jobs."""
+    rig.store.answers = [Renewal.LAPSED, Renewal.OUTDATED]
+    rig.begin()
+    rig.wait_posted(inp.Outdated)
+    kinds = [type(one) for one in rig.posted]
+    assert kinds.index(inp.Lapsed) < kinds.index(inp.Outdated)

@@ -12,6 +12,7 @@ from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store.postgres.connection.errors import explain
 from jobpool.store.postgres.connection.session import Session, migrations_of
 from jobpool.store.postgres.connection.url import Address
+from jobpool.store.statements.formats import refuse_too_new
 
 OLDEST = 140_000
 """PostgreSQL 14: server_version_num."""
@@ -159,10 +160,11 @@ def _check(address: Address, version: int, encoding: str, *, is_plain: bool) -> 
 def schema_version(session: Session) -> int:
     """Return the schema's version, 0 if jobpool's tables do not exist.
 
+    A newer one is fine: what newer code has added is not in the way.
+
     Raises:
-        StoreRefused: the tables are newer than this jobpool, or not jobpool's.
+        StoreRefused: the tables are not jobpool's, or this code cannot honour them.
     """
-    newest = len(migrations_of(session.schema))
     _, has_meta = _presence(session)
     if not has_meta:
         return 0
@@ -172,11 +174,7 @@ def schema_version(session: Session) -> int:
             f"the schema {session.schema} of {session.place} has a table 'meta' that "
             "is not jobpool's; name another schema in the URL (?schema=…)"
         )
-    if version > newest:
-        raise StoreRefused(
-            f"the store {session.place} has schema version {version}, this jobpool "
-            f"knows up to {newest}; upgrade jobpool here"
-        )
+    refuse_too_new(session, version)
     return version
 
 
@@ -196,7 +194,7 @@ def migrate(session: Session) -> None:
         try:
             session.rows("migration_lock", schema=session.schema)
             done = schema_version(session)
-            if done == len(steps):
+            if done >= len(steps):
                 session.end("rollback")
                 return
             has_schema, _ = _presence(session)

@@ -10,7 +10,8 @@
 -- name: lease_status
 -- What a lease needs first: whether its run has ended, whether jobs have expired before
 -- their first attempt, when the first pending job falls due, whether there are suspects
--- or misfits, and whether the run's own lease has run out. No row: the run is unknown.
+-- or misfits, whether the run's own lease has run out, and whether its format is below
+-- the store's least. No row: the run is unknown.
 -- The lock keeps others from seizing the run until this transaction has ended. Uses the
 -- transaction's own clock unless :now_ms is given.
 WITH moment AS MATERIALIZED (
@@ -31,7 +32,8 @@ SELECT
   (SELECT min(d.run_at_ms) FROM jobpool.jobs AS d WHERE d.state = 'pending'),
   EXISTS (SELECT 1 FROM jobpool.suspects),
   EXISTS (SELECT 1 FROM jobpool.misfits),
-  r.lease_until_ms <= (SELECT now_ms FROM moment)
+  r.lease_until_ms <= (SELECT now_ms FROM moment),
+  coalesce(r.format, 1) < (SELECT m.value FROM jobpool.meta AS m WHERE m.name = 'min_format')
 FROM jobpool.runs AS r
 WHERE r.id = %(run_id)s
 FOR KEY SHARE OF r

@@ -84,7 +84,7 @@ WHERE id = %(id)s
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
   heartbeat_at_ms, lease_until_ms, ended_at_ms, leaving_at_ms, died_at_ms,
-  died_with_jobs
+  died_with_jobs, format
 FROM jobpool.runs
 
 -- name: rewrite_run
@@ -103,7 +103,8 @@ SET
   ended_at_ms = %(ended_at_ms)s,
   leaving_at_ms = %(leaving_at_ms)s,
   died_at_ms = %(died_at_ms)s,
-  died_with_jobs = %(died_with_jobs)s
+  died_with_jobs = %(died_with_jobs)s,
+  format = %(format)s
 WHERE id = %(id)s
 
 -- name: drop_run

@@ -4,11 +4,12 @@
 -- A run that is alive may call this again and replaces its row. A lease that has run out
 -- stays so, because the next renewal must find out, and none is shortened.
 INSERT INTO jobpool.runs (
-  id, host, boot_id, pid, pid_namespace, version, pools,
+  id, host, boot_id, pid, pid_namespace, version, pools, format,
   started_at_ms, heartbeat_at_ms, lease_until_ms
 )
 VALUES (
   %(id)s, %(host)s, %(boot_id)s, %(pid)s, %(pid_namespace)s, %(version)s, %(pools)s,
+  %(format)s,
   %(now_ms)s, %(now_ms)s, %(lease_until_ms)s
 )
 ON CONFLICT (id) DO UPDATE
@@ -19,6 +20,7 @@ SET
   pid_namespace = excluded.pid_namespace,
   version = excluded.version,
   pools = excluded.pools,
+  format = excluded.format,
   heartbeat_at_ms = excluded.heartbeat_at_ms,
   lease_until_ms = CASE
     WHEN jobpool.runs.lease_until_ms > %(now_ms)s
@@ -53,8 +55,11 @@ SELECT
 FROM jsonb_array_elements(%(rows)s::jsonb)
 
 -- name: lease_until
--- Of a run that has not ended; it is renewed in this transaction.
-SELECT lease_until_ms
+-- Of a run that has not ended, and whether its format is below the store's least; it is
+-- renewed in this transaction.
+SELECT
+  lease_until_ms,
+  coalesce(format, 1) < (SELECT m.value FROM jobpool.meta AS m WHERE m.name = 'min_format')
 FROM jobpool.runs
 WHERE id = %(run_id)s AND ended_at_ms IS NULL
 FOR NO KEY UPDATE
@@ -78,7 +83,8 @@ SELECT id FROM jobpool.runs WHERE id = %(run_id)s FOR UPDATE
 -- Open runs that hold leases which have run out.
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
-  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms
+  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
+  coalesce(format, 1)
 FROM jobpool.runs AS r
 WHERE ended_at_ms IS NULL
   AND lease_until_ms <= %(now_ms)s
@@ -96,7 +102,8 @@ WHERE id = %(run_id)s AND ended_at_ms IS NULL
 -- name: renew_at_once
 -- The same in a transaction of its own: a connection that stalls in the middle leaves no
 -- lock behind. The clock is read once the row is locked. Returns whether the lease was
--- still valid: one that was not is only extended with :anew.
+-- still valid (one that was not is only extended with :anew), and whether the run's
+-- format is below the store's least.
 WITH held AS MATERIALIZED (
   SELECT id, lease_until_ms
   FROM jobpool.runs
@@ -123,7 +130,60 @@ SET
   END
 FROM moment
 WHERE r.id = moment.id
-RETURNING coalesce(moment.lease_until_ms > moment.now_ms, false)
+RETURNING
+  coalesce(moment.lease_until_ms > moment.now_ms, false),
+  coalesce(r.format, 1) < (SELECT m.value FROM jobpool.meta AS m WHERE m.name = 'min_format')
+
+-- name: format_of_runs
+-- The least format of a run that begins.
+-- Keeps it as it is until this transaction has ended, and sees what a transaction that
+-- was waited for has made of it.
+SELECT value FROM jobpool.meta WHERE name = 'min_format'
+FOR SHARE
+
+-- name: formats
+-- The least that may lease, and the one that was asked for.
+SELECT
+  (SELECT value FROM jobpool.meta WHERE name = 'min_format'),
+  (SELECT value FROM jobpool.meta WHERE name = 'wanted_format')
+
+-- name: want_format
+-- It only rises.
+UPDATE jobpool.meta
+SET value = %(wanted)s
+WHERE name = 'wanted_format' AND value < %(wanted)s
+
+-- name: grant_format
+-- It only rises.
+UPDATE jobpool.meta
+SET value = %(granted)s
+WHERE name = 'min_format' AND value < %(granted)s
+
+-- name: lock_formats
+-- No run can begin until this transaction has ended.
+SELECT value FROM jobpool.meta WHERE name = 'min_format' FOR UPDATE
+
+-- name: lock_gone_runs
+-- Open runs of an older format that hold no leases and whose own ran out before
+-- :before_ms. They cannot renew until this transaction has ended. A run that renews or
+-- leases at this moment is skipped.
+SELECT r.id
+FROM jobpool.runs AS r
+WHERE r.ended_at_ms IS NULL
+  AND coalesce(r.format, 1) < %(wanted)s
+  AND r.lease_until_ms < %(before_ms)s
+  AND NOT EXISTS (
+    SELECT 1 FROM jobpool.jobs AS j WHERE j.state = 'leased' AND j.supervisor = r.id
+  )
+FOR UPDATE OF r SKIP LOCKED
+
+-- name: end_unaware
+-- Those among them whose code does not know formats: if they come back, they find that
+-- they have ended. The others find that they are outdated.
+UPDATE jobpool.runs
+SET ended_at_ms = %(now_ms)s
+WHERE id IN (SELECT value FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  AND format IS NULL
 
 -- name: count_leases
 -- How many a run holds.
@@ -139,7 +199,8 @@ WHERE id = %(run_id)s AND ended_at_ms IS NULL
 -- Oldest first.
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
-  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms
+  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
+  coalesce(format, 1)
 FROM jobpool.runs
 WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id

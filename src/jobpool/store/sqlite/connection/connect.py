@@ -10,6 +10,7 @@ from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store.sqlite.connection.errors import explain
 from jobpool.store.sqlite.connection.location import OPENING, Identity, identity_of
 from jobpool.store.sqlite.connection.session import BUSY_CHECK_S, Session
+from jobpool.store.statements.formats import refuse_too_new
 from jobpool.store.statements.named_sql import load_migrations
 
 OLDEST = (3, 35, 0)
@@ -94,10 +95,11 @@ def replaced(path: str) -> StoreUnavailable:
 def schema_version(session: Session) -> int:
     """Return the schema's version, 0 for a file without jobpool's tables.
 
+    A newer one is fine: what newer code has added is not in the way.
+
     Raises:
-        StoreRefused: the tables are not jobpool's, or newer than this jobpool.
+        StoreRefused: the tables are not jobpool's, or this code cannot honour them.
     """
-    newest = len(load_migrations("sqlite"))
     _, ours = session.rows("schema_objects")[0]
     if not ours:
         return 0
@@ -108,11 +110,7 @@ def schema_version(session: Session) -> int:
             f"the database {session.path} has tables called jobpool_… that are not "
             "jobpool's (jobpool_meta names no schema version); name another file"
         )
-    if version > newest:
-        raise StoreRefused(
-            f"the database {session.path} has schema version {version}, this jobpool "
-            f"knows up to {newest}; upgrade jobpool here, or name another file"
-        )
+    refuse_too_new(session, version)
     return version
 
 

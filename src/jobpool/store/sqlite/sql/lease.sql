@@ -3,8 +3,8 @@
 -- name: lease_status
 -- What a lease needs first: whether its run has ended, whether jobs have expired before
 -- their first attempt, when the first pending job falls due, whether there are suspects
--- or misfits, and whether the run's own lease has run out: never, on one host.
--- No row: the run is unknown.
+-- or misfits, whether the run's own lease has run out (never, on one host), and whether
+-- its format is below the store's least. No row: the run is unknown.
 SELECT
   r.ended_at_ms IS NOT NULL,
   EXISTS (
@@ -16,7 +16,8 @@ SELECT
   (SELECT min(d.run_at_ms) FROM jobpool_jobs AS d WHERE d.state = 'pending'),
   EXISTS (SELECT 1 FROM jobpool_suspects),
   EXISTS (SELECT 1 FROM jobpool_misfits),
-  0
+  0,
+  coalesce(r.format, 1) < (SELECT m.value FROM jobpool_meta AS m WHERE m.name = 'min_format')
 FROM jobpool_runs AS r
 WHERE r.id = :run_id
 

@@ -76,7 +76,7 @@ WHERE id = :id
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
   heartbeat_at_ms, lease_until_ms, ended_at_ms, leaving_at_ms, died_at_ms,
-  died_with_jobs
+  died_with_jobs, format
 FROM jobpool_runs
 
 -- name: rewrite_run
@@ -95,7 +95,8 @@ SET
   ended_at_ms = :ended_at_ms,
   leaving_at_ms = :leaving_at_ms,
   died_at_ms = :died_at_ms,
-  died_with_jobs = :died_with_jobs
+  died_with_jobs = :died_with_jobs,
+  format = :format
 WHERE id = :id
 
 -- name: drop_run

@@ -4,11 +4,12 @@
 -- A run that is alive may call this again and replaces its row. A lease that has run out
 -- stays so, because the next renewal must find out, and none is shortened.
 INSERT INTO jobpool_runs (
-  id, host, boot_id, pid, pid_namespace, version, pools,
+  id, host, boot_id, pid, pid_namespace, version, pools, format,
   started_at_ms, heartbeat_at_ms, lease_until_ms
 )
 VALUES (
   :id, :host, :boot_id, :pid, :pid_namespace, :version, :pools,
+  :format,
   :now_ms, :now_ms, :lease_until_ms
 )
 ON CONFLICT (id) DO UPDATE
@@ -19,6 +20,7 @@ SET
   pid_namespace = excluded.pid_namespace,
   version = excluded.version,
   pools = excluded.pools,
+  format = excluded.format,
   heartbeat_at_ms = excluded.heartbeat_at_ms,
   lease_until_ms = CASE
     WHEN jobpool_runs.lease_until_ms > :now_ms
@@ -53,8 +55,12 @@ SELECT
 FROM json_each(:rows)
 
 -- name: lease_until
--- Of a run that has not ended.
-SELECT lease_until_ms FROM jobpool_runs WHERE id = :run_id AND ended_at_ms IS NULL
+-- Of a run that has not ended, and whether its format is below the store's least.
+SELECT
+  lease_until_ms,
+  coalesce(format, 1) < (SELECT m.value FROM jobpool_meta AS m WHERE m.name = 'min_format')
+FROM jobpool_runs
+WHERE id = :run_id AND ended_at_ms IS NULL
 
 -- name: seize
 -- As lease_until; this transaction writes, so no run can renew until it has ended.
@@ -68,7 +74,8 @@ WHERE id = :run_id AND ended_at_ms IS NULL
 -- Open runs that hold leases which have run out.
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
-  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms
+  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
+  coalesce(format, 1)
 FROM jobpool_runs AS r
 WHERE ended_at_ms IS NULL
   AND lease_until_ms <= :now_ms
@@ -82,6 +89,28 @@ ORDER BY started_at_ms, id
 UPDATE jobpool_runs
 SET heartbeat_at_ms = :now_ms, lease_until_ms = :lease_until_ms
 WHERE id = :run_id AND ended_at_ms IS NULL
+
+-- name: format_of_runs
+-- The least format of a run that begins.
+SELECT value FROM jobpool_meta WHERE name = 'min_format'
+
+-- name: formats
+-- The least that may lease, and the one that was asked for.
+SELECT
+  (SELECT value FROM jobpool_meta WHERE name = 'min_format'),
+  (SELECT value FROM jobpool_meta WHERE name = 'wanted_format')
+
+-- name: want_format
+-- It only rises.
+UPDATE jobpool_meta
+SET value = :wanted
+WHERE name = 'wanted_format' AND value < :wanted
+
+-- name: grant_format
+-- It only rises.
+UPDATE jobpool_meta
+SET value = :granted
+WHERE name = 'min_format' AND value < :granted
 
 -- name: count_leases
 -- How many a run holds.
@@ -97,7 +126,8 @@ WHERE id = :run_id AND ended_at_ms IS NULL
 -- Oldest first.
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
-  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms
+  started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
+  coalesce(format, 1)
 FROM jobpool_runs
 WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id

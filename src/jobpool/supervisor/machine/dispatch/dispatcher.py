@@ -143,7 +143,7 @@ class Dispatcher:
 
     def granted(self, event: inp.Granted) -> None:
         """The store answered."""
-        if event.batch.lapsed:
+        if event.batch.lapsed or event.batch.outdated:
             self.failed()
             return
         self.waiting = False

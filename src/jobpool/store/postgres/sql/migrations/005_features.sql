@@ -30,6 +30,26 @@ ALTER TABLE jobpool.runs ADD COLUMN format bigint;
 ALTER TABLE jobpool.runs ADD COLUMN application text COLLATE "C";
 ALTER TABLE jobpool.runs ADD COLUMN app_version text COLLATE "C";
 
+-- Code from before formats, which has opened the store already, enters its run without
+-- asking. (Newer code asks first, to say more.) The lock makes it wait for a transaction
+-- that raises the least format.
+CREATE FUNCTION jobpool.refuse_outdated_run() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  least bigint;
+BEGIN
+  SELECT value INTO least FROM jobpool.meta WHERE name = 'min_format' FOR SHARE;
+  IF coalesce(new.format, 1) < least THEN
+    RAISE EXCEPTION 'jobpool: features of a newer release are in use: upgrade jobpool';
+  END IF;
+  RETURN new;
+END
+$$;
+
+CREATE TRIGGER run_is_outdated
+BEFORE INSERT ON jobpool.runs
+FOR EACH ROW WHEN (new.ended_at_ms IS NULL)
+EXECUTE FUNCTION jobpool.refuse_outdated_run();
+
 ALTER TABLE jobpool.attempts ADD COLUMN app_version text COLLATE "C";
 -- JSON: at most 64 pairs of milliseconds since the attempt began, and bytes.
 ALTER TABLE jobpool.attempts ADD COLUMN memory_trail text COLLATE "C";

@@ -24,6 +24,17 @@ ALTER TABLE jobpool_runs ADD COLUMN format INTEGER CHECK (format | 0 IS format);
 ALTER TABLE jobpool_runs ADD COLUMN application TEXT;
 ALTER TABLE jobpool_runs ADD COLUMN app_version TEXT;
 
+-- Code from before formats, which has opened the store already, enters its run without
+-- asking. (Newer code asks first, to say more.)
+CREATE TRIGGER jobpool_run_is_outdated
+BEFORE INSERT ON jobpool_runs
+WHEN new.ended_at_ms IS NULL AND coalesce(new.format, 1) < (
+  SELECT value FROM jobpool_meta WHERE name = 'min_format'
+)
+BEGIN
+  SELECT raise(ABORT, 'jobpool: features of a newer release are in use: upgrade jobpool');
+END;
+
 ALTER TABLE jobpool_attempts ADD COLUMN app_version TEXT;
 -- JSON: at most 64 pairs of milliseconds since the attempt began, and bytes.
 ALTER TABLE jobpool_attempts ADD COLUMN memory_trail TEXT;
