@@ -6,6 +6,7 @@
 #   executor/     a concurrent.futures.Executor with a supervisor of its own
 #   supervisor/   leases, starts, watches, settles; runs no user code
 #   client/       JobPool, Handler, Job: what applications call
+#   operations/   what people do to jobs, who may, and the audit trail of it
 #   sandbox/      one attempt in one child         store/    durable jobs
 #   core/         rules and records: no I/O, no clock, no processes
 #   errors        every error, and those that a handler may raise

@@ -35,6 +35,10 @@ class UsageError(JobpoolError):
     """The library was called in a way that cannot work; nothing was done."""
 
 
+class Forbidden(JobpoolError):
+    """Somebody's role does not allow what they asked for; nothing was changed."""
+
+
 class ArgumentsRejected(UsageError):
     """The arguments do not fit the handler or are too large; nothing was enqueued."""
 

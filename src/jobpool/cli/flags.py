@@ -159,6 +159,13 @@ def json_flag(command: C) -> C:
     )(command)
 
 
+def note_flag(command: C) -> C:
+    """Give a command ``--note``."""
+    return click.option(
+        "--note", metavar="TEXT", help="Why; kept in the audit trail: jobpool audit."
+    )(command)
+
+
 def selection_flags(command: C) -> C:
     """Give a command ``--kind``, ``--pool``, ``--tenant`` and ``--since``."""
     for option in (

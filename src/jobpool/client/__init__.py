@@ -1,4 +1,4 @@
 """What applications call: handlers, enqueueing, results.
 
-May import: core, store. Start with `jobpool`, then `gateway`.
+May import: core, operations, store. Start with `jobpool`, then `gateway`.
 """

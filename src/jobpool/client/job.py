@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -129,8 +131,11 @@ class Job(Generic[R]):
         decoded: R = self._decode(successful(self._finished(timeout)).result)
         return decoded
 
-    def cancel(self) -> bool:
+    def cancel(self, *, note: str | None = None) -> bool:
         """Cancel the job; a running one is killed when its supervisor next checks.
+
+        Args:
+            note: why, at most 1,000 characters; kept in the audit trail.
 
         Returns:
             False if it had already finished.
@@ -139,7 +144,7 @@ class Job(Generic[R]):
             JobNotFound: it has been pruned.
             UsageError: this is a handler; children never open the store.
         """
-        return cancel(self._gateway, self.id)
+        return act(self._gateway, "cancel", self.id, note)
 
     def _finished(self, timeout: DurationLike | None) -> StoredJob:
         try:
@@ -152,12 +157,43 @@ class Job(Generic[R]):
         return wait_finished(self._gateway.read, self.id, timeout_s)
 
 
-def cancel(gateway: Gateway, job_id: int) -> bool:
-    """Cancel one job; see `Job.cancel`."""
-    store = gateway.store("cancel")
-    gateway.refuse_in_transaction("cancel")
-    if store.cancel([job_id]):
-        store.wake()
+def act(
+    gateway: Gateway,
+    verb: str,
+    job_id: int,
+    note: str | None,
+    states: tuple[str, ...] = (),
+) -> bool:
+    """Do to one job what a person can do, as this process's user.
+
+    Args:
+        gateway: to the store.
+        verb: ``cancel``, ``retry`` or ``release``.
+        job_id: the job.
+        note: why, for the audit trail.
+        states: only in these; empty: in all to which it applies.
+
+    Returns:
+        Whether it was done.
+
+    Raises:
+        JobNotFound: no job has this id.
+        UsageError: it cannot be done here, or the note is too long.
+    """
+    store = gateway.store(verb)
+    gateway.refuse_in_transaction(verb)
+    # Few programs that enqueue do this as well.
+    from jobpool.operations import jobs  # noqa: PLC0415 - see above
+    from jobpool.operations.operate import operate  # noqa: PLC0415 - see above
+    from jobpool.operations.principal import (  # noqa: PLC0415 - see above
+        local_principal,
+    )
+    from jobpool.operations.selection import Selection  # noqa: PLC0415 - see above
+
+    action = {"cancel": jobs.Cancel, "retry": jobs.Retry, "release": jobs.Release}[verb]
+    principal = local_principal(f"Python ({Path(sys.argv[0]).name})")
+    meant = Selection(ids=(job_id,), shown=states)
+    if operate(store, principal, action(jobs=meant, note=note)).jobs:
         return True
     gateway.read(job_id)
     return False

@@ -13,11 +13,11 @@ from jobpool.client.declare.options import DEFAULT, Options
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.invoke.completion import ConnectionCompleter
-from jobpool.client.job import Job, cancel
+from jobpool.client.job import Job, act
 from jobpool.client.registration import Registration
 from jobpool.core.application.current import set_completer
 from jobpool.core.config.options import TOP
-from jobpool.core.jobs.job import JobState, NewJob
+from jobpool.core.jobs.job import NewJob
 from jobpool.core.jobs.uniform_batch import UniformJobs
 from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import ArgumentsRejected, UsageError
@@ -28,8 +28,7 @@ BATCH_BYTES_MAX = 4 * 2**20
 
 _Batch = tuple[Sequence[NewJob], Any]
 """Jobs, and the caller's connection to write them on."""
-_RETRIED = (JobState.PENDING, JobState.DEAD, JobState.CANCELED)
-_RELEASED = (JobState.QUARANTINED,)
+_RELEASED = ("quarantined",)
 
 
 class JobPool(Registration):
@@ -149,14 +148,18 @@ class JobPool(Registration):
         job.wait(timeout)
         return job
 
-    def cancel(self, job_id: int) -> bool:
+    def cancel(self, job_id: int, *, note: str | None = None) -> bool:
         """Cancel a job; as `Job.cancel`."""
-        return cancel(self._gateway, _checked_id(job_id))
+        return act(self._gateway, "cancel", _checked_id(job_id), note)
 
-    def retry(self, job_id: int) -> bool:
+    def retry(self, job_id: int, *, note: str | None = None) -> bool:
         """Make a dead, canceled or waiting job due now; resets its counters.
 
         Its history is kept.
+
+        Args:
+            job_id: the job.
+            note: why, at most 1,000 characters; kept in the audit trail.
 
         Returns:
             False if it is in another state, or another job has its unique text.
@@ -164,24 +167,15 @@ class JobPool(Registration):
         Raises:
             JobNotFound: no job has this id.
         """
-        return self._revive(job_id, "retry", _RETRIED)
+        return act(self._gateway, "retry", _checked_id(job_id), note)
 
-    def release(self, job_id: int) -> bool:
+    def release(self, job_id: int, *, note: str | None = None) -> bool:
         """Let a quarantined job run again; as `retry`."""
-        return self._revive(job_id, "release", _RELEASED)
+        return act(self._gateway, "release", _checked_id(job_id), note, _RELEASED)
 
     def close(self) -> None:
         """Close the store if it is open; the next use opens it again."""
         self._gateway.close()
-
-    def _revive(self, job_id: int, what: str, states: tuple[JobState, ...]) -> bool:
-        store = self._gateway.store(what)
-        self._gateway.refuse_in_transaction(what)
-        if store.revive([_checked_id(job_id)], states):
-            store.wake()
-            return True
-        self._gateway.read(job_id)
-        return False
 
 
 def _checked_id(job_id: int) -> int:

@@ -30,6 +30,9 @@ from jobpool.core.jobs.job import (
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.core.rules.suspects import Deaths
 from jobpool.store.records import (
+    AuditEntry,
+    AuditFilter,
+    AuditRow,
     FigureRow,
     Filter,
     Formats,
@@ -296,13 +299,15 @@ class Store(Protocol):
     def prune(self, retention: Retention, limit: int = 1000) -> int:
         """Delete finished jobs that retention does not keep, oldest first.
 
+        As many entries of the audit trail that it does not keep are deleted beside.
+
         Args:
             retention: how long jobs of each state are kept, and how many. Never deletes
                 below a count.
             limit: most jobs to delete.
 
         Returns:
-            How many were deleted; less than *limit*: none are left to delete, but for
+            How many jobs were deleted; less than *limit*: none are left to delete, but for
             those that other transactions hold.
         """
         ...
@@ -429,6 +434,24 @@ class Store(Protocol):
 
     def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
         """Lease a pool or a kind again; False: it was not paused."""
+        ...
+
+    def audit(self, entry: AuditEntry, audit_id: int | None = None) -> int:
+        """Write down what an operator does, in the transaction that does it.
+
+        Args:
+            entry: the action.
+            audit_id: of an action that goes on; its target and count are replaced.
+
+        Returns:
+            The id of its row.
+        """
+        ...
+
+    def audits(
+        self, which: AuditFilter, limit: int = 100, before_id: int | None = None
+    ) -> list[AuditRow]:
+        """Return what operators have done, newest first."""
         ...
 
     def suspects(self) -> list[SuspectRow]:

@@ -147,6 +147,41 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Finished (or created, if unfinished) at this moment or later."""
 
 
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator does to a store; see `Store.audit`."""
+
+    who: str
+    role: str
+    origin: str
+    """From where: a program on a host, or a request."""
+    action: str
+    target: str
+    """JSON object: names, filters, ids; never a payload."""
+    jobs: int = 0
+    """How many were changed."""
+    changed: str | None = None
+    """Paths of the arguments that were changed; never their values."""
+    note: str | None = None
+    """Why, in the operator's words."""
+
+
+class AuditRow(AuditEntry, frozen=True, kw_only=True):
+    """An entry as stored."""
+
+    id: int
+    at_ms: int
+    """The store's clock when it began."""
+
+
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries are meant; every condition that is given must hold."""
+
+    since_ms: int | None = None
+    who: str | None = None
+    """Contained in the name."""
+    action: str | None = None
+
+
 class StatRow(msgspec.Struct, frozen=True, kw_only=True):
     """Counts and means of one pool, kind and state."""
 

@@ -55,6 +55,15 @@ class FakeStore:
         self.closed = False
         self.error = None
         self.get_calls = 0
+        self.audited = []
+
+    @contextmanager
+    def transaction(self):
+        yield
+
+    def audit(self, entry, audit_id=None):
+        self.audited.append(entry)
+        return len(self.audited)
 
     def enqueue(self, jobs, connection=None, *, wakes=False):
         if self.error:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from jobpool.cli.context import opened, own_sources
-from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.flags import json_flag, note_flag, store_flags
+from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.known_names import nobodys
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.errors import ConfigError
-from jobpool.store.protocol import Store
+from jobpool.operations.queue import Pause, Resume
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -26,6 +26,7 @@ def _which(command: C) -> C:
         ),
         json_flag,
         store_flags,
+        note_flag,
         click.option(
             "--pool", "pools", multiple=True, metavar="NAME", help="This pool."
         ),
@@ -41,34 +42,26 @@ def _which(command: C) -> C:
 @_which
 def pause(**given: Any) -> None:
     """Stop starting jobs of a pool or a kind; running ones go on."""
-    _switch("paused", lambda store, target: store.pause(**target), **given)
+    _switch(Pause, "paused", **given)
 
 
 @click.command()
 @_which
 def resume(**given: Any) -> None:
     """Start jobs again of a paused pool, or of a paused or crashing kind."""
-    _switch("resumed", _resume, **given)
-
-
-def _resume(store: Store, target: dict[str, str]) -> bool:
-    """Undo a pause, and close the circuit breaker of a kind."""
-    changed = store.resume(**target)
-    kind = target.get("kind")
-    broken = [one for one in store.breakers() if one.kind == kind]
-    store.save_breakers(msgspec.structs.replace(one, crashes=0) for one in broken)
-    return changed or bool(broken)
+    _switch(Resume, "resumed", **given)
 
 
 def _switch(
-    done: str,
-    call: Callable[[Store, dict[str, str]], bool],
+    act: type[Pause | Resume],
+    past: str,
     *,
     pools: tuple[str, ...],
     kinds: tuple[str, ...],
     store: str | None,
     config: str | None,
     force: bool,
+    note: str | None,
     as_json: bool,
 ) -> None:
     if not pools and not kinds:
@@ -87,10 +80,9 @@ def _switch(
                     "is not in use yet"
                 )
         for target in targets:
-            changed = call(found, target)
+            changed = operating(found, act(**target, note=note)).is_made
             if as_json:
-                print_json({**target, done: True, "changed": changed})
+                print_json({**target, past: True, "changed": changed})
             else:
                 (what, name), *_ = target.items()
-                print_line(f"{what} {name} {done}", "" if changed else "(no change)")
-        found.wake()
+                print_line(f"{what} {name} {past}", "" if changed else "(no change)")

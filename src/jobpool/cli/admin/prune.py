@@ -6,17 +6,17 @@ import click
 import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.flags import json_flag, note_flag, store_flags
+from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.state_names import StateChoice
 from jobpool.cli.output import counted, print_json, print_line
 from jobpool.core.config.load import retention_of
 from jobpool.core.config.settings import RETENTION_COUNT_MAX, Retention
 from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.units import duration_s
+from jobpool.operations.queue import Prune
 from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
-
-_BATCH = 1000
 
 
 @click.command()
@@ -39,6 +39,7 @@ _BATCH = 1000
     help="Only jobs in this state; may be repeated. Default: all but quarantined.",
 )
 @click.option("--dry-run", is_flag=True, help="Count only; delete nothing.")
+@note_flag
 @store_flags
 @json_flag
 def prune(
@@ -47,6 +48,7 @@ def prune(
     keep: int | None,
     states: tuple[str, ...],
     dry_run: bool,
+    note: str | None,
     store: str | None,
     config: str | None,
     as_json: bool,
@@ -66,9 +68,7 @@ def prune(
         if dry_run:
             jobs = _count(found, retention)
         else:
-            jobs = 0
-            while (deleted := found.prune(retention, _BATCH)) > 0:
-                jobs += deleted
+            jobs = operating(found, Prune(retention=retention, note=note)).jobs
     if as_json:
         print_json({"pruned": 0 if dry_run else jobs, "matched": jobs})
     else:
@@ -85,6 +85,7 @@ def _only(states: tuple[str, ...], retention: Retention) -> Retention:
     others = [state for state in FINISHED if state not in (states or usual)]
     return msgspec.structs.replace(
         retention,
+        audit_s=None,
         **{f"{state}_s": None for state in others},
         **{f"{state}_count": None for state in others},
     )

@@ -5,9 +5,12 @@ from __future__ import annotations
 import click
 
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.flags import json_flag, note_flag, store_flags
+from jobpool.cli.jobs.acting import operating
 from jobpool.cli.output import counted, print_json, print_line
 from jobpool.core.event_lines import human_line, json_line
+from jobpool.core.events import Event
+from jobpool.operations.queue import Reclaim
 from jobpool.store.protocol import Store
 from jobpool.store.records import Run
 
@@ -15,12 +18,14 @@ from jobpool.store.records import Run
 @click.command()
 @click.argument("run_id", required=False)
 @click.option("--yes", is_flag=True, help="Do not ask: none of its processes is alive.")
+@note_flag
 @json_flag
 @store_flags
 def reclaim(
     run_id: str | None,
     *,
     yes: bool,
+    note: str | None,
     as_json: bool,
     store: str | None,
     config: str | None,
@@ -45,7 +50,7 @@ def reclaim(
                 f"{matching[0].host}) gone? Its jobs will run again.",
                 abort=True,
             )
-        _reclaim(found, matching[0], as_json=as_json)
+        _reclaim(found, matching[0], note, as_json=as_json)
 
 
 def _list(store: Store, runs: list[Run], *, as_json: bool) -> None:
@@ -61,11 +66,18 @@ def _list(store: Store, runs: list[Run], *, as_json: bool) -> None:
             )
 
 
-def _reclaim(store: Store, run: Run, *, as_json: bool) -> None:
+def _reclaim(store: Store, run: Run, note: str | None, *, as_json: bool) -> None:
     from jobpool.supervisor.maintenance.lost_jobs import (  # noqa: PLC0415 - brings the sandbox
         reclaim as take_back,
     )
 
-    at_ms = now_ms()
-    for event in take_back(store, run, running=None, now_ms=at_ms):
+    events: list[Event] = []
+
+    def take() -> int:
+        held = len(store.leases_of(run.id))
+        events[:] = take_back(store, run, running=None, now_ms=now_ms())
+        return held - len(store.leases_of(run.id))
+
+    operating(store, Reclaim(run=run.id, host=run.host, take_back=take, note=note))
+    for event in events:
         print_line(json_line(event) if as_json else human_line(event, None))

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import click
 
 from jobpool.cli.context import configured, has_app, opened, own_sources
-from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.flags import json_flag, note_flag, store_flags
+from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.arguments import Checker, encoded
 from jobpool.cli.jobs.times import moment_ms
 from jobpool.cli.output import print_json, print_line
@@ -35,6 +36,8 @@ from jobpool.errors import (
     StoreRefused,
     UnknownKind,
 )
+from jobpool.operations.action import Done
+from jobpool.operations.queue import Enqueue
 from jobpool.store.protocol import Store
 
 _BATCH = 1000
@@ -68,6 +71,7 @@ _STDIN = "-"
 @click.option(
     "--force", is_flag=True, help="Accept a kind that no supervisor knows yet."
 )
+@note_flag
 @store_flags
 @json_flag
 def enqueue(
@@ -76,6 +80,7 @@ def enqueue(
     arguments: tuple[str, ...],
     pool: str | None,
     force: bool,
+    note: str | None,
     store: str | None,
     config: str | None,
     as_json: bool,
@@ -112,13 +117,16 @@ def enqueue(
             )
             for what, text in _texts(arguments)
         )
-        count = 0
-        while batch := _next_batch(news, count):
-            stored = found.enqueue(batch)
-            count += len(stored)
-            _print(stored, as_json=as_json)
-        found.wake()
-    if not count:
+        done = Done()
+        action = Enqueue(
+            kind=check_kind(kind),
+            pool=target,
+            batches=_batches(news, done),
+            told=lambda stored: _print(stored, as_json=as_json),
+            note=note,
+        )
+        operating(found, action, done)
+    if not done.matched:
         click.echo("stdin was empty: nothing was enqueued", err=True)
 
 
@@ -241,16 +249,17 @@ def _texts(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield f"ARGS-JSON {number}", text
 
 
-def _next_batch(news: Iterator[NewJob], stored: int) -> list[NewJob]:
-    """Check the next jobs; one bad job rejects its whole batch.
+def _batches(news: Iterator[NewJob], done: Done) -> Iterator[list[NewJob]]:
+    """Check and yield the next jobs; one bad job rejects its whole batch.
 
     Raises:
         ArgumentsRejected: with the number of jobs that earlier batches stored.
     """
     try:
-        return list(islice(news, _BATCH))
+        while batch := list(islice(news, _BATCH)):
+            yield batch
     except ArgumentsRejected as exc:
-        raise ArgumentsRejected(f"{exc} ({stored} jobs were enqueued)") from exc
+        raise ArgumentsRejected(f"{exc} ({done.matched} jobs were enqueued)") from exc
 
 
 def _print(stored: Sequence[Enqueued], *, as_json: bool) -> None:

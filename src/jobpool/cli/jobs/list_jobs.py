@@ -13,7 +13,7 @@ from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, selection_flags, store_flags
 from jobpool.cli.jobs.known_names import note_slips
 from jobpool.cli.jobs.records import decoded, job_object, running_s
-from jobpool.cli.jobs.selection import chosen, matching
+from jobpool.cli.jobs.selection import chosen
 from jobpool.cli.jobs.state_names import STATES, StateChoice
 from jobpool.cli.output import (
     ago,
@@ -26,6 +26,7 @@ from jobpool.cli.output import (
 )
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.safe_text import one_line
+from jobpool.operations.selection import matching
 from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
 

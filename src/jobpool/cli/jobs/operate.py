@@ -2,78 +2,42 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from jobpool.cli.context import opened, own_sources
 from jobpool.cli.exits import Exit
-from jobpool.cli.flags import JobName, json_flag, selection_flags, store_flags
+from jobpool.cli.flags import (
+    JobName,
+    json_flag,
+    note_flag,
+    selection_flags,
+    store_flags,
+)
+from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.known_names import note_slips
-from jobpool.cli.jobs.selection import chosen, id_of, matching
+from jobpool.cli.jobs.selection import chosen, id_of
 from jobpool.cli.jobs.state_names import StateChoice
 from jobpool.cli.jobs.times import rate_per_s
 from jobpool.cli.output import counted, print_json, print_line
-from jobpool.core.jobs.job import JobState
-from jobpool.store.protocol import Store
+from jobpool.operations.action import Done
+from jobpool.operations.jobs import Cancel, JobsAction, Release, Retry
+from jobpool.operations.selection import Selection
 
 C = TypeVar("C", bound=Callable[..., Any])
-_BATCH = 500
-_BATCHES_PER_S = 10
-"""With a rate: small batches this often, rather than a large one each second."""
 _SHOWN_IDS = 5
 
 
-class _Act(msgspec.Struct, frozen=True, kw_only=True):
-    """What one of the three commands does."""
-
-    done: str
-    """Past participle, for the report."""
-    states: tuple[str, ...]
-    """The states, as shown, that it applies to."""
-    usual: tuple[str, ...]
-    """The states that a filter without ``--state`` selects."""
-    call: Callable[[Store, Sequence[int]], int]
-    elsewhere: dict[str, str] = {}
-    """A hint for jobs in other states."""
-
-
-def _revived(*states: JobState) -> Callable[[Store, Sequence[int]], int]:
-    return lambda store, ids: store.revive(ids, states)
-
-
-_CANCEL = _Act(
-    done="canceled",
-    states=("pending", "retryable", "runnable", "leased", "quarantined"),
-    usual=("pending", "retryable", "runnable", "leased"),
-    call=lambda store, ids: store.cancel(ids),
-    elsewhere={"dead": "it has ended already"},
-)
-_RETRY = _Act(
-    done="retried",
-    states=("pending", "retryable", "dead", "canceled"),
-    usual=("dead",),
-    call=_revived(JobState.PENDING, JobState.DEAD, JobState.CANCELED),
-    elsewhere={"quarantined": "use jobpool release"},
-)
-_RELEASE = _Act(
-    done="released",
-    states=("quarantined", "dead"),
-    usual=("quarantined",),
-    call=_revived(JobState.QUARANTINED, JobState.DEAD),
-)
-
-
-def _operation(act: _Act) -> Callable[[C], C]:
+def _operation(act: type[JobsAction]) -> Callable[[C], C]:
     """Give a command its arguments: ids or filters."""
 
     def decorate(command: C) -> C:
         for option in (
             json_flag,
             store_flags,
+            note_flag,
             click.option("--dry-run", is_flag=True, help="Count only; change nothing."),
             click.option(
                 "--rate", metavar="RATE", help="No faster than this, such as 100/s."
@@ -95,32 +59,33 @@ def _operation(act: _Act) -> Callable[[C], C]:
 
 
 @click.command()
-@_operation(_CANCEL)
+@_operation(Cancel)
 def cancel(**given: Any) -> None:
     """Cancel jobs; running ones are killed at once."""
-    _operate(_CANCEL, **given)
+    _operate(Cancel, **given)
 
 
 @click.command()
-@_operation(_RETRY)
+@_operation(Retry)
 def retry(**given: Any) -> None:
     """Run dead, canceled or waiting jobs now, with fresh counters."""
-    _operate(_RETRY, **given)
+    _operate(Retry, **given)
 
 
 @click.command()
-@_operation(_RELEASE)
+@_operation(Release)
 def release(**given: Any) -> None:
     """Put quarantined jobs back in line, with fresh counters."""
-    _operate(_RELEASE, **given)
+    _operate(Release, **given)
 
 
 def _operate(
-    act: _Act,
+    act: type[JobsAction],
     *,
     ids: tuple[int | str, ...],
     states: tuple[str, ...],
     rate: str | None,
+    note: str | None,
     dry_run: bool,
     store: str | None,
     config: str | None,
@@ -133,92 +98,61 @@ def _operate(
             "say which jobs: either their IDs, or filters such as --kind shop.pay "
             "--state dead --since 2h"
         )
+    shown = states or act.usual
     per_s = rate_per_s(rate) if rate else None
+    which = None if ids else chosen(states=shown, **selection)
     sources = own_sources(store, config)
-    with opened(sources) as found:
-        if ids:
-            meant, refused = _by_id(found, act, ids)
-        else:
-            shown = states or act.usual
-            which = chosen(states=shown, **selection)
-            meant = [job.id for job in matching(found, which, shown)][::-1]
-            refused = []
-            if not meant:
-                note_slips(found, sources, selection)
-        changed = 0 if dry_run else _act(found, act, meant, per_s)
-    _report(act, meant, refused, changed=changed, dry_run=dry_run, as_json=as_json)
-
-
-def _by_id(
-    store: Store, act: _Act, named: Sequence[int | str]
-) -> tuple[list[int], list[str]]:
-    """Split ids into those that the act applies to and remarks about the others."""
+    done = Done()
     meant: list[int] = []
-    refused: list[str] = []
-    ids = dict.fromkeys(id_of(store, one) for one in named)
-    for job_id in ids:
-        job = store.get(job_id)
-        if job is None:
-            refused.append(f"there is no job {job_id} in {store.url}")
-        elif job.shown_state in act.states:
-            meant.append(job_id)
+    with opened(sources) as found:
+        named = tuple(id_of(found, one) for one in ids)
+        jobs = Selection(ids=named, which=which, shown=() if ids else shown)
+        action = act(jobs=jobs, per_s=per_s, note=note)
+        if dry_run:
+            meant, done.refused = action.select(found)
+            done.matched = len(meant)
         else:
-            hint = act.elsewhere.get(job.shown_state)
-            refused.append(
-                f"job {job_id} is {job.shown_state}; only {', '.join(act.states)} jobs "
-                f"can be {act.done}" + (f" ({hint})" if hint else "")
-            )
-    return meant, refused
-
-
-def _act(store: Store, act: _Act, ids: Sequence[int], per_s: float | None) -> int:
-    """Act in batches, the oldest jobs first, not faster than *per_s*."""
-    size = _BATCH
-    if per_s is not None:
-        size = max(1, min(_BATCH, int(per_s / _BATCHES_PER_S)))
-    changed = 0
-    begun_s = time.monotonic()
-    for number, batch in enumerate(_batches(ids, size)):
-        if per_s is not None:
-            due_s = begun_s + number * size / per_s
-            time.sleep(max(0.0, due_s - time.monotonic()))
-        changed += act.call(store, batch)
-        store.wake()
-    return changed
+            operating(found, action, done)
+        if not ids and not done.matched:
+            note_slips(found, sources, selection)
+    _report(act, done, meant, dry_run=dry_run, as_json=as_json)
 
 
 def _report(
-    act: _Act,
+    act: type[JobsAction],
+    done: Done,
     meant: Sequence[int],
-    refused: Sequence[str],
     *,
-    changed: int,
     dry_run: bool,
     as_json: bool,
 ) -> None:
+    """Say what was done.
+
+    Args:
+        act: the command.
+        done: what it has done.
+        meant: the jobs that it would be done to, if this is a dry run.
+        dry_run: nothing was done.
+        as_json: as one object.
+    """
     if as_json:
         print_json(
             {
-                act.done: changed,
-                "matched": len(meant),
+                act.past: done.jobs,
+                "matched": done.matched,
                 "dry_run": dry_run,
-                "refused": list(refused),
+                "refused": list(done.refused),
             }
         )
-    elif refused and not meant:
+    elif done.refused and not done.matched:
         pass  # the remarks say it all
     elif dry_run:
         some = ", ".join(map(str, meant[:_SHOWN_IDS]))
         dots = ", …" if len(meant) > _SHOWN_IDS else ""
-        print_line(f"{counted(len(meant), 'job')} would be {act.done}", f"{some}{dots}")
+        print_line(f"{counted(len(meant), 'job')} would be {act.past}", f"{some}{dots}")
     else:
-        print_line(f"{changed} of {counted(len(meant), 'job')} {act.done}")
-    for remark in refused:
+        print_line(f"{done.jobs} of {counted(done.matched, 'job')} {act.past}")
+    for remark in done.refused:
         click.echo(f"Error: {remark}", err=True)
-    if refused or (not dry_run and changed < len(meant)):
+    if done.refused or (not dry_run and done.jobs < done.matched):
         raise click.exceptions.Exit(Exit.FAILED)
-
-
-def _batches(ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    for start in range(0, len(ids), size):
-        yield ids[start : start + size]

@@ -1,18 +1,16 @@
-"""Which jobs a command means: flags to a filter, and walking through what it finds."""
+"""Which jobs a command means: flags to a filter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from jobpool.cli.context import now_ms
 from jobpool.cli.jobs.state_names import RETRYABLE
 from jobpool.cli.jobs.times import since_ms
-from jobpool.core.jobs.job import Job, JobState
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import JobNotFound
 from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
-
-_PAGE = 500
 
 
 def chosen(
@@ -55,27 +53,3 @@ def id_of(store: Store, meant: int | str) -> int:
             "(--store), or was changed on its way"
         )
     return job_id
-
-
-def matching(
-    store: Store, which: Filter, shown: Sequence[str], limit: int | None = None
-) -> Iterator[Job]:
-    """Yield the jobs of a filter, newest first.
-
-    Args:
-        store: where they are.
-        which: as of `chosen`.
-        shown: states as shown, to tell ``retryable`` from ``pending``; empty: all.
-        limit: end after so many.
-    """
-    left = limit
-    before: int | None = None
-    while left is None or left > 0:
-        page = store.find(which, _PAGE if left is None else min(left, _PAGE), before)
-        for job in page:
-            if not shown or job.shown_state in shown:
-                yield job
-                left = None if left is None else left - 1
-        if not page:
-            return
-        before = page[-1].id

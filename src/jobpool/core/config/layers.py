@@ -16,7 +16,7 @@ import msgspec
 
 from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.core.config.file import ConfigFile
-from jobpool.core.config.options import ENVIRONMENT, KEPT, KIND, POOL, RETENTION, TOP
+from jobpool.core.config.options import ENVIRONMENT, KIND, POOL, RETENTION, TOP
 from jobpool.errors import ConfigError
 
 Path = tuple[str, ...]
@@ -149,7 +149,8 @@ def _retention_of(file: ConfigFile, value: Any) -> Iterator[tuple[Path, Sourced]
     """Read ``dead = "180d"`` and ``dead = { age = "180d", count = 100000 }``."""
     for path, kept in _section(file, ("retention",), "retention", value, RETENTION):
         if isinstance(kept.raw, dict):
-            yield from _section(file, path, ".".join(path), kept.raw, KEPT)
+            known = RETENTION[path[-1]]
+            yield from _section(file, path, ".".join(path), kept.raw, known)
         else:
             yield (*path, "age"), kept
 

@@ -87,8 +87,13 @@ def retention_of(sources: Sources) -> st.Retention:
     """
     values = _retention(sources)
     return st.Retention(
-        **{f"{state}_s": values[state].value for state in RETENTION},
-        **{f"{state}_count": values[f"{state}.count"].value for state in RETENTION},
+        **{
+            f"{name}_s" if key == "age" else f"{name}_{key}": values[
+                _retention_name(name, key)
+            ].value
+            for name, options in RETENTION.items()
+            for key in options
+        },
     )
 
 
@@ -182,13 +187,15 @@ def _retention(sources: Sources) -> dict[str, Value]:
     """Return the values by name: ``dead`` is an age, ``dead.count`` a count."""
     default = st.Retention()
     found: dict[str, Value] = {}
-    for state, options in RETENTION.items():
-        age_s = getattr(default, f"{state}_s")
-        for key, usual in (
-            ("age", "forever" if age_s is None else age_s),
-            ("count", "none"),
-        ):
-            name = state if key == "age" else f"{state}.{key}"
-            path = ("retention", state, key)
-            found[name] = value_of(sources.stack, path, options[key], usual)
+    for name, options in RETENTION.items():
+        age_s = getattr(default, f"{name}_s")
+        usual = {"age": "forever" if age_s is None else age_s, "count": "none"}
+        for key, option in options.items():
+            found[_retention_name(name, key)] = value_of(
+                sources.stack, ("retention", name, key), option, usual[key]
+            )
     return found
+
+
+def _retention_name(name: str, key: str) -> str:
+    return name if key == "age" else f"{name}.{key}"

@@ -337,9 +337,10 @@ KEPT: Mapping[str, Option] = {
 }
 """Options of each state in ``[retention]``; a value by itself is the age."""
 
-RETENTION: Mapping[str, Mapping[str, Option]] = dict.fromkeys(
-    ("succeeded", "canceled", "dead", "quarantined"), KEPT
-)
+RETENTION: Mapping[str, Mapping[str, Option]] = {
+    **dict.fromkeys(("succeeded", "canceled", "dead", "quarantined"), KEPT),
+    "audit": {"age": _KEPT},
+}
 """Options of ``[retention]``."""
 
 _LISTS = {"size", "env", "write", "read", "cpus"}

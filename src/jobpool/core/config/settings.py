@@ -124,6 +124,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     canceled_count: int | None = None
     dead_count: int | None = None
     quarantined_count: int | None = None
+    audit_s: float | None = 365 * 86400.0
+    """How long it is kept what operators have done."""
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):

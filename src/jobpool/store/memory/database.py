@@ -22,7 +22,7 @@ from jobpool.core.formats import OLDEST
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.memory.tables import JobTable, Records, Row, Table
-from jobpool.store.records import KindRecord, Run
+from jobpool.store.records import AuditRow, KindRecord, Run
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -49,6 +49,7 @@ class MemoryDatabase:
         leaving: runs that drain or stop.
         deaths: of runs: when, and how many jobs died with them.
         breakers: kinds that crash in a row, and when they are tried again.
+        audits: what operators have done, by id.
         commits: transactions so far that have changed something.
     """
 
@@ -64,9 +65,11 @@ class MemoryDatabase:
         self.leaving: Records[str, bool] = Records()
         self.deaths: Records[str, tuple[int, int]] = Records()
         self.breakers: Records[str, tuple[Saved, int]] = Records()
+        self.audits: Records[int, AuditRow] = Records()
         self.commits = 0
         self._counters: Records[str, int] = Records()
         self._last_token = 0
+        self._last_audit_id = 0
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._writer: object = None
@@ -91,6 +94,11 @@ class MemoryDatabase:
         """
         self._last_token += 1
         return self._last_token
+
+    def take_audit_id(self) -> int:
+        """Return a fresh id of an audit row."""
+        self._last_audit_id += 1
+        return self._last_audit_id
 
     @property
     def stale(self) -> int:

@@ -1,8 +1,9 @@
-"""What operators change: cancel, revive, pause, resume."""
+"""What operators change: cancel, revive, pause, resume; and the record of that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -12,6 +13,7 @@ from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.tables import NOTHING_SPENT, Row
+from jobpool.store.records import AuditEntry, AuditFilter, AuditRow
 from jobpool.store.statements.validation import pausable
 
 _replace = msgspec.structs.replace
@@ -86,6 +88,38 @@ class Operating(MisfitKeeping):
             if is_paused:
                 self._database.put(pauses, what, None)
         return is_paused
+
+    def audit(self, entry: AuditEntry, audit_id: int | None = None) -> int:
+        """See `Store.audit`."""
+        with self._session.writing:
+            audits = self._database.audits
+            former = None if audit_id is None else audits.get(audit_id)
+            if former is not None:
+                row = _replace(former, target=entry.target, jobs=entry.jobs)
+            else:
+                row = AuditRow(
+                    id=self._database.take_audit_id(),
+                    at_ms=self._clock.utc_ms(),
+                    **msgspec.structs.asdict(entry),
+                )
+            self._database.put(audits, row.id, row)
+        return row.id
+
+    def audits(
+        self, which: AuditFilter, limit: int = 100, before_id: int | None = None
+    ) -> list[AuditRow]:
+        """See `Store.audits`."""
+        with self._session.reading:
+            rows = sorted(self._database.audits.items(), reverse=True)
+        found = (
+            row
+            for audit_id, row in rows
+            if (before_id is None or audit_id < before_id)
+            and (which.since_ms is None or row.at_ms >= which.since_ms)
+            and (which.who is None or which.who in row.who)
+            and which.action in {None, row.action}
+        )
+        return list(islice(found, limit))
 
 
 def _canceled(row: Row, state: JobState, now_ms: int) -> Row:

@@ -207,6 +207,8 @@ class RunKeeping(Leasing):
                     surplus = len(self._database.jobs.finished[state]) - kept_count
                     most = min(limit - count, surplus)
                     count += self._delete_old(state, TIME_MAX_MS + 1, most)
+            if retention.audit_s is not None:
+                self._prune_audit(now_ms - round(retention.audit_s * 1000), limit)
             self._prune_runs(now_ms - _RUN_KEPT_MS)
             self._prune_suspects()
             self._prune_misfits()
@@ -239,6 +241,12 @@ class RunKeeping(Leasing):
                 return count
             self._database.put(jobs, id_of(rank), None)
         return max(0, limit)
+
+    def _prune_audit(self, before_ms: int, limit: int) -> None:
+        audits = self._database.audits
+        old = (row.id for row in audits.values() if row.at_ms < before_ms)
+        for audit_id in sorted(old)[: max(0, limit)]:
+            self._database.put(audits, audit_id, None)
 
     def _prune_runs(self, before_ms: int) -> None:
         """Delete runs that ended long ago, once others have published their kinds."""

@@ -1,15 +1,19 @@
-"""What operators change: cancel, revive, pause, resume."""
+"""What operators change: cancel, revive, pause, resume; and the record of that."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+import msgspec
+
 from jobpool.core.jobs.job import JobState
 from jobpool.store.operations.repair import Repairing
+from jobpool.store.records import AuditEntry, AuditFilter, AuditRow
 from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.rows import records
 from jobpool.store.statements.session import Database, Depth
-from jobpool.store.statements.validation import is_id, pausable
+from jobpool.store.statements.validation import ID_MAX, clean_text, is_id, pausable
 
 
 class Operating(Repairing):
@@ -67,3 +71,36 @@ class Operating(Repairing):
         what, name = pausable(pool, kind)
         with self._database.writing() as session:
             return bool(session.run("resume", what=what, name=name))
+
+    def audit(self, entry: AuditEntry, audit_id: int | None = None) -> int:
+        """See `Store.audit`."""
+        fields = {
+            name: clean_text(value) if isinstance(value, str) else value
+            for name, value in msgspec.structs.asdict(entry).items()
+        }
+        with self._database.writing() as session:
+            if audit_id is not None:
+                target, jobs = fields["target"], fields["jobs"]
+                found = session.rows(
+                    "extend_audit", id=audit_id, target=target, jobs=jobs
+                )
+                if found:
+                    return audit_id
+            now_ms = self._database.now_ms(session)
+            ((added,),) = session.rows("add_audit", now_ms=now_ms, **fields)
+        return int(added)
+
+    def audits(
+        self, which: AuditFilter, limit: int = 100, before_id: int | None = None
+    ) -> list[AuditRow]:
+        """See `Store.audits`."""
+        with self._database.reading() as session:
+            rows = session.rows(
+                "find_audits",
+                before_id=ID_MAX if before_id is None else before_id,
+                since_ms=which.since_ms,
+                who=clean_text(which.who),
+                action=clean_text(which.action),
+                limit=limit,
+            )
+        return records(AuditRow, rows)

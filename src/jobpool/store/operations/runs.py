@@ -212,6 +212,9 @@ class RunKeeping(Repairing):
                     session.run(name, ids=ids)
             for name in self._LEFT_OVER:
                 session.run(name)
+            if retention.audit_s is not None:
+                before_ms = now_ms - round(retention.audit_s * 1000)
+                session.run("prune_audit", before_ms=before_ms, limit=limit)
             session.run("prune_suspects")
             session.run("prune_misfits")
             session.run("prune_running")

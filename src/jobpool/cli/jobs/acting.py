@@ -1,0 +1,37 @@
+"""Carries out an action as the user of this shell, and says how far it came."""
+
+from __future__ import annotations
+
+import click
+
+from jobpool.errors import JobpoolError
+from jobpool.operations.action import Action, Done
+from jobpool.operations.operate import operate
+from jobpool.operations.principal import local_principal
+from jobpool.store.protocol import Store
+
+
+def operating(store: Store, action: Action, done: Done | None = None) -> Done:
+    """Carry out an action; an end before its time says what was done and what not.
+
+    Args:
+        store: where the jobs are.
+        action: what to do.
+        done: filled in as it goes.
+
+    Raises:
+        JobpoolError: as of `operate`.
+    """
+    done = Done() if done is None else done
+    principal = local_principal(f"jobpool {action.name}")
+    try:
+        return operate(store, principal, action, done)
+    except (JobpoolError, KeyboardInterrupt):
+        if done.jobs:
+            of = f" of {done.matched}" if done.matched else ""
+            click.echo(
+                f"note: it ended early: {done.jobs}{of} jobs were changed, the others "
+                "are as they were; give the same command again to go on",
+                err=True,
+            )
+        raise

@@ -1,0 +1,166 @@
+"""Does what somebody asks for, if they may, and writes it down in the same commit.
+
+Theory of operation. An action yields steps. Each runs in a transaction that also adds
+the action's row to the audit trail, or extends it: a change and its row are committed
+together or not at all, and an action that is interrupted has a row that says how far
+it came. An action that changes nothing has no row. One that is refused has: somebody
+may be trying what they must not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from jobpool.core.clock import SystemClock
+from jobpool.errors import Forbidden, UsageError
+from jobpool.operations.action import Action, Done, Step
+from jobpool.operations.id_ranges import IdRanges
+from jobpool.operations.jobs import Cancel, Release, Retry
+from jobpool.operations.principal import NAME_MAX, Principal, Role
+from jobpool.operations.queue import Enqueue, Pause, Prune, Reclaim, Resume
+from jobpool.store.protocol import Store
+from jobpool.store.records import AuditEntry, AuditFilter
+from jobpool.store.statements.validation import clean_text
+
+LEAST_ROLE: Mapping[type[Action], Role] = {
+    Cancel: Role.OPERATOR,
+    Retry: Role.OPERATOR,
+    Release: Role.OPERATOR,
+    Enqueue: Role.OPERATOR,
+    Pause: Role.OPERATOR,
+    Resume: Role.OPERATOR,
+    Prune: Role.ADMIN,
+    Reclaim: Role.ADMIN,
+}
+"""Who may do it: every action has a line."""
+NOTE_MAX = 1000
+"""Most characters of a note."""
+REFUSED = "refused"
+"""The action of the row of an action that was refused."""
+REFUSALS_MAX = 100
+"""Rows for refusals of one name within an hour: nobody fills a disk by asking."""
+_HOUR_MS = 3_600_000
+
+
+def operate(
+    store: Store, principal: Principal, action: Action, done: Done | None = None
+) -> Done:
+    """Carry out an action, and keep a record of it.
+
+    Args:
+        store: where the jobs are.
+        principal: who asks.
+        action: what for.
+        done: filled in as it goes, for a caller who may be interrupted.
+
+    Returns:
+        What was done.
+
+    Raises:
+        Forbidden: the principal's role may not; nothing was changed.
+        UsageError: the action makes no sense, or its note is too long; nothing was
+            changed.
+        StoreError: *done* says what had been done before.
+    """
+    note = _note(action)
+    least = LEAST_ROLE[type(action)]
+    if principal.role < least:
+        _write_refusal(store, principal, action, note)
+        raise Forbidden(
+            f"{principal.who} ({principal.role.text}) may not {action.name}: that "
+            f"takes the role {least.text}; nothing was changed"
+        )
+    done = Done() if done is None else done
+    row = _Row(store, _entry(principal, action.name, note), action)
+    for step in action.steps(store, principal, done):
+        row.take(step, done)
+    return done
+
+
+class _Row:
+    """The audit row of one action: it grows with each step."""
+
+    def __init__(self, store: Store, entry: AuditEntry, action: Action) -> None:
+        self._store = store
+        self._entry = entry
+        self._target = _clean(action.target())
+        self._ids = IdRanges()
+        self._id: int | None = None
+
+    def take(self, step: Step, done: Done) -> None:
+        """Make one step and write it down, together or not at all."""
+        audit_id = self._id
+        with self._store.transaction():
+            change = step()
+            if change.is_made:
+                self._ids.add(change.ids)
+                entry = msgspec.structs.replace(
+                    self._entry,
+                    target=self._target_text(),
+                    jobs=done.jobs + change.jobs,
+                )
+                audit_id = self._store.audit(entry, audit_id)
+        if change.is_made:
+            self._id = audit_id
+            done.jobs += change.jobs
+            done.is_made = True
+            self._store.wake()
+
+    def _target_text(self) -> str:
+        ids = str(self._ids)
+        return _as_text({**self._target, "ids": ids} if ids else self._target)
+
+
+def _note(action: Action) -> str | None:
+    """Return an action's note, checked.
+
+    Raises:
+        UsageError: it is too long; nothing was changed.
+    """
+    note = (action.note or "").strip()
+    if len(note) > NOTE_MAX:
+        raise UsageError(
+            f"note: expected at most {NOTE_MAX:,} characters, got {len(note):,}; "
+            "nothing was changed"
+        )
+    return note or None
+
+
+def _entry(principal: Principal, action: str, note: str | None) -> AuditEntry:
+    return AuditEntry(
+        who=principal.who[:NAME_MAX],
+        role=principal.role.text,
+        origin=principal.origin[:NAME_MAX],
+        action=action,
+        target="{}",
+        note=note,
+    )
+
+
+def _write_refusal(
+    store: Store, principal: Principal, action: Action, note: str | None
+) -> None:
+    entry = _entry(principal, REFUSED, note)
+    now_ms = SystemClock().utc_ms()  # near enough to the store's
+    recent = store.audits(
+        AuditFilter(action=REFUSED, who=entry.who, since_ms=now_ms - _HOUR_MS),
+        REFUSALS_MAX,
+    )
+    if sum(row.who == entry.who for row in recent) < REFUSALS_MAX:
+        target = _as_text({"action": action.name, **_clean(action.target())})
+        store.audit(msgspec.structs.replace(entry, target=target))
+
+
+def _clean(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a target whose texts every database can hold, and not too long."""
+    return {
+        name: (clean_text(value) or "")[:NAME_MAX] if isinstance(value, str) else value
+        for name, value in target.items()
+    }
+
+
+def _as_text(target: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(target).decode()

@@ -1,0 +1,138 @@
+"""What is done to a whole queue: enqueue by hand, pause, resume, prune, reclaim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.job import Enqueued, NewJob
+from jobpool.operations.action import Action, Change, Done, Step
+from jobpool.operations.principal import Principal
+from jobpool.store.protocol import Store
+
+_PRUNED_AT_ONCE = 1000
+
+
+class Enqueue(Action, frozen=True, kw_only=True):
+    """Enqueue jobs of one kind by hand."""
+
+    name = "enqueue"
+    kind: str
+    pool: str
+    batches: Iterable[Sequence[NewJob]]
+    """Each is stored as a whole; taken one after the other."""
+    told: Callable[[Sequence[Enqueued]], None] | None = None
+    """Called with what became of a batch, once it is stored."""
+
+    def target(self) -> dict[str, Any]:
+        """See `Action.target`."""
+        return {"kind": self.kind, "pool": self.pool}
+
+    def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
+        """See `Action.steps`."""
+        del by
+        for batch in self.batches:
+            stored: list[Enqueued] = []
+            yield _enqueue(store, batch, stored)
+            done.matched += len(stored)
+            if self.told is not None:
+                self.told(stored)
+
+
+def _enqueue(store: Store, batch: Sequence[NewJob], stored: list[Enqueued]) -> Step:
+    def step() -> Change:
+        stored[:] = store.enqueue(batch)
+        made = [one.id for one in stored if one.created]
+        return Change(is_made=bool(made), jobs=len(made), ids=made)
+
+    return step
+
+
+class _Pausing(Action, frozen=True, kw_only=True):
+    """A pool or a kind."""
+
+    pool: str | None = None
+    kind: str | None = None
+
+    def target(self) -> dict[str, Any]:
+        """See `Action.target`."""
+        return _named(pool=self.pool, kind=self.kind)
+
+
+class Pause(_Pausing, frozen=True, kw_only=True):
+    """Start no more jobs of a pool or a kind."""
+
+    name = "pause"
+
+    def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
+        """See `Action.steps`."""
+        del by, done
+        yield lambda: Change(is_made=store.pause(pool=self.pool, kind=self.kind))
+
+
+class Resume(_Pausing, frozen=True, kw_only=True):
+    """Start jobs again of what is paused, and of a kind that crashes."""
+
+    name = "resume"
+
+    def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
+        """See `Action.steps`."""
+        del by, done
+        yield lambda: self._resume(store)
+
+    def _resume(self, store: Store) -> Change:
+        """Undo a pause, and close the circuit breaker of a kind."""
+        is_made = store.resume(pool=self.pool, kind=self.kind)
+        broken = [one for one in store.breakers() if one.kind == self.kind]
+        store.save_breakers(msgspec.structs.replace(one, crashes=0) for one in broken)
+        return Change(is_made=is_made or bool(broken))
+
+
+class Prune(Action, frozen=True, kw_only=True):
+    """Delete finished jobs that are old enough."""
+
+    name = "prune"
+    retention: Retention
+
+    def target(self) -> dict[str, Any]:
+        """See `Action.target`."""
+        return _named(**msgspec.structs.asdict(self.retention))
+
+    def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
+        """See `Action.steps`."""
+        del by
+        before = -1
+        while done.jobs > before:
+            before = done.jobs
+            yield lambda: self._prune(store)
+
+    def _prune(self, store: Store) -> Change:
+        jobs = store.prune(self.retention, _PRUNED_AT_ONCE)
+        return Change(is_made=jobs > 0, jobs=jobs)
+
+
+class Reclaim(Action, frozen=True, kw_only=True):
+    """Take back the jobs of a run that is known to be dead."""
+
+    name = "reclaim"
+    run: str
+    host: str
+    take_back: Callable[[], int]
+    """Takes them back in the open transaction, and returns how many; what does so
+    belongs to the supervisor."""
+
+    def target(self) -> dict[str, Any]:
+        """See `Action.target`."""
+        return {"run": self.run, "host": self.host}
+
+    def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
+        """See `Action.steps`."""
+        del store, by, done
+        yield lambda: Change(is_made=True, jobs=self.take_back())
+
+
+def _named(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,97 @@
+"""Which jobs an action is about: ids, or everything that a filter finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from jobpool.core.jobs.job import Job
+from jobpool.store.protocol import Store
+from jobpool.store.records import Filter
+
+_PAGE = 500
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Ids, or a filter; never both."""
+
+    ids: tuple[int, ...] = ()
+    which: Filter | None = None
+    shown: tuple[str, ...] = ()
+    """States as shown; they tell ``retryable`` from ``pending``. Empty: all to which
+    the action applies."""
+
+    def target(self) -> dict[str, Any]:
+        """Return the filter's conditions; ids are noted as they are acted on."""
+        if self.which is None:
+            return {}
+        given = msgspec.structs.asdict(self.which)
+        given["states"] = self.shown or None
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class Selected(NamedTuple):
+    """What a selection has found."""
+
+    ids: list[int]
+    """Oldest first; those that were named, in that order."""
+    refused: list[str]
+    """Remarks about ids to which the action does not apply."""
+
+
+def by_id(
+    store: Store,
+    ids: Sequence[int],
+    states: Sequence[str],
+    past: str,
+    elsewhere: Mapping[str, str],
+) -> Selected:
+    """Split ids into those in one of *states* and remarks about the others.
+
+    Args:
+        store: where the jobs are.
+        ids: each counts once.
+        states: as shown.
+        past: what would be done to them, as a past participle.
+        elsewhere: hints for jobs in other states, by state.
+    """
+    selected = Selected([], [])
+    for job_id in dict.fromkeys(ids):
+        job = store.get(job_id)
+        if job is None:
+            selected.refused.append(f"there is no job {job_id} in {store.url}")
+        elif job.shown_state in states:
+            selected.ids.append(job_id)
+        else:
+            hint = elsewhere.get(job.shown_state)
+            selected.refused.append(
+                f"job {job_id} is {job.shown_state}; only {', '.join(states)} jobs "
+                f"can be {past}" + (f" ({hint})" if hint else "")
+            )
+    return selected
+
+
+def matching(
+    store: Store, which: Filter, shown: Sequence[str], limit: int | None = None
+) -> Iterator[Job]:
+    """Yield the jobs of a filter, newest first.
+
+    Args:
+        store: where they are.
+        which: the filter.
+        shown: states as shown, to tell ``retryable`` from ``pending``; empty: all.
+        limit: end after so many.
+    """
+    left = limit
+    before: int | None = None
+    while left is None or left > 0:
+        page = store.find(which, _PAGE if left is None else min(left, _PAGE), before)
+        for job in page:
+            if not shown or job.shown_state in shown:
+                yield job
+                left = None if left is None else left - 1
+        if not page:
+            return
+        before = page[-1].id
