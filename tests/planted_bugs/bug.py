@@ -20,6 +20,7 @@ class Promise(StrEnum):
     BOUNDED_DATA = "Everything is bounded"
     NOTHING_OF_YOURS = "The supervisor runs nothing of yours"
     NAMED_ENDS = "Every end is named"
+    ON_RECORD = "What people do is on record"
 
 
 class Layer(StrEnum):

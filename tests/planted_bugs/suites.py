@@ -176,6 +176,20 @@ SUITE_BUGS = (
             ),
         ),
     ),
+    SuiteBug(
+        "what was done is written down afterwards",
+        Promise.ON_RECORD,
+        "tests/store/contract/test_audit.py",
+        (
+            Edit(
+                "operations/operate.py",
+                "            change = step()\n            if change.is_made:\n",
+                "            change = step()\n"
+                "        with self._store.transaction():\n"
+                "            if change.is_made:\n",
+            ),
+        ),
+    ),
 )
 
 

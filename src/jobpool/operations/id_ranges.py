@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 RANGES_MAX = 50
 """More become one wide range, which may hold others: ``~510-9000``."""
 _ABOUT = "~"
+_NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class IdRanges:
@@ -46,7 +48,7 @@ def names(text: str, job_id: int) -> bool | None:
     found: bool | None = False
     for part in text.split(","):
         first, _, last = part.removeprefix(_ABOUT).partition("-")
-        if not first.isdecimal() or (last and not last.isdecimal()):
+        if not _NUMBER.fullmatch(first) or (last and not _NUMBER.fullmatch(last)):
             continue
         if int(first) <= job_id <= int(last or first):
             if not part.startswith(_ABOUT):

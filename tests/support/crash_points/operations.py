@@ -17,6 +17,11 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import FINISHED, JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreUnavailable
+from jobpool.operations.jobs import Cancel, Retry
+from jobpool.operations.operate import operate
+from jobpool.operations.principal import Principal, Role
+from jobpool.operations.queue import Pause
+from jobpool.operations.selection import Selection
 from jobpool.sandbox.runs.run_directory import remove_run
 from jobpool.store.move import source as move_source
 from jobpool.store.sqlite.connection.database import BULK_BYTES
@@ -54,6 +59,9 @@ from support.store.storing import (
 )
 
 KNOWN = {"cpu": ("shop.thumbnail",)}
+SOMEBODY = Principal(who="somebody", role=Role.ADMIN, origin="a test")
+_CANCEL = Cancel(jobs=Selection(ids=(9, 10)))
+_RETRY = Retry(jobs=Selection(ids=(6, 7)))
 _NEWEST = len(load_migrations("sqlite"))
 _AT_ONCE = Retention(**{f"{state}_s": 0.0 for state in ("succeeded", "dead")})
 
@@ -314,6 +322,14 @@ OPERATIONS = {
             lambda store, _given: store.revive([9, 6], FINISHED),
             lambda store, _given: store.pause(pool="cpu"),
             lambda store, _given: store.resume(pool="cpu"),
+        ),
+    ),
+    "audited": Operation(
+        finished,
+        (
+            lambda store, _given: operate(store, SOMEBODY, _CANCEL),
+            lambda store, _given: operate(store, SOMEBODY, _RETRY),
+            lambda store, _given: operate(store, SOMEBODY, Pause(kind="cpu")),
         ),
     ),
     "move-source": Operation(without_run, (_close_source, _move_on)),

@@ -54,6 +54,7 @@ SAID = {
         "succeeded_s": 7 * 86_400,
         "canceled_s": 7 * 86_400,
         "dead_s": 180 * 86_400,
+        "audit_s": 365 * 86_400,
     },
     "ClientSettings": {
         "payload_max_bytes": MIB,
