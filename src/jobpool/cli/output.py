@@ -14,6 +14,7 @@ from rich.text import Text
 
 from jobpool.core.safe_text import json_text, one_line, whole
 from jobpool.core.units import show_duration, show_size
+from jobpool.store.records import PauseRow
 
 _PIPE_WIDTH = 1000
 """In columns, where the output is not a terminal and nothing wraps."""
@@ -153,6 +154,17 @@ def seconds(value: float | None) -> str | None:
 def size(value: int | None) -> str | None:
     """Show a number of bytes, or None."""
     return None if value is None else show_size(value)
+
+
+def pause_words(pause: PauseRow, now_ms: int) -> str:
+    """Return who has paused something, since when, until when, and why."""
+    parts = (
+        f"by {pause.who}" if pause.who else "",
+        ago(pause.since_ms, now_ms) or "",
+        f"ends {ago(pause.until_ms, now_ms)}" if pause.until_ms is not None else "",
+    )
+    words = ", ".join(filter(None, parts))
+    return ": ".join(filter(None, (words, pause.note)))
 
 
 def ago(at_ms: int | None, now_ms: int) -> str | None:

@@ -66,6 +66,7 @@ def operate(
         StoreError: *done* says what had been done before.
     """
     note = _note(action)
+    action = msgspec.structs.replace(action, note=note)
     least = LEAST_ROLE[type(action)]
     if principal.role < least:
         _write_refusal(store, principal, action, note)

@@ -66,11 +66,25 @@ class Pause(_Pausing, frozen=True, kw_only=True):
     """Start no more jobs of a pool or a kind."""
 
     name = "pause"
+    for_s: float | None = None
+    """None: until it is resumed."""
+
+    def target(self) -> dict[str, Any]:
+        """See `Action.target`."""
+        return _named(pool=self.pool, kind=self.kind, for_s=self.for_s)
 
     def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
         """See `Action.steps`."""
-        del by, done
-        yield lambda: Change(is_made=store.pause(pool=self.pool, kind=self.kind))
+        del done
+        yield lambda: Change(
+            is_made=store.pause(
+                pool=self.pool,
+                kind=self.kind,
+                for_s=self.for_s,
+                who=by.who,
+                note=self.note,
+            )
+        )
 
 
 class Resume(_Pausing, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ from jobpool.store.records import (
     KindRecord,
     LeaseBatch,
     MisfitRow,
+    PauseRow,
     Receipt,
     Renewal,
     Run,
@@ -428,8 +429,31 @@ class Store(Protocol):
         """
         ...
 
-    def pause(self, *, pool: str | None = None, kind: str | None = None) -> bool:
-        """Stop leasing a pool or a kind; False: it was already paused."""
+    def pause(
+        self,
+        *,
+        pool: str | None = None,
+        kind: str | None = None,
+        for_s: float | None = None,
+        who: str | None = None,
+        note: str | None = None,
+    ) -> bool:
+        """Stop leasing a pool or a kind.
+
+        Args:
+            pool: the pool.
+            kind: or the kind.
+            for_s: until so long from now by the store's clock; None: until resumed. It
+                replaces the end of a pause that there is.
+            who: who pauses it, for others to see.
+            note: why; None: the note of a pause that there is stays.
+
+        Returns:
+            False: it was paused already, with this end.
+
+        Raises:
+            UsageError: neither is named, or both; or it would end at once.
+        """
         ...
 
     def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
@@ -468,6 +492,10 @@ class Store(Protocol):
 
     def paused(self) -> list[tuple[str, str]]:
         """Return what is paused: ``("pool" | "kind", name)``."""
+        ...
+
+    def pauses(self) -> list[PauseRow]:
+        """Return what is paused with its reason; a pause that has ended is none."""
         ...
 
     def scrub(self, after_id: int | None) -> int | None:

@@ -147,6 +147,20 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Finished (or created, if unfinished) at this moment or later."""
 
 
+class PauseRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not leased, since when, and why."""
+
+    what: str
+    """``pool`` or ``kind``."""
+    name: str
+    since_ms: int | None = None
+    """None: as long as an older jobpool has paused it, which kept no more."""
+    until_ms: int | None = None
+    """None: until it is resumed."""
+    who: str | None = None
+    note: str | None = None
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator does to a store; see `Store.audit`."""
 

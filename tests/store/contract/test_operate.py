@@ -9,6 +9,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import UsageError
 from jobpool.store.records import Filter
 from support.store.storing import (
+    KINDS,
     begin_run,
     counters,
     ended,
@@ -144,6 +145,77 @@ def test_pause_takes_either_a_pool_or_a_kind(store, what):
         store.pause(**what)
     with pytest.raises(UsageError, match="either a pool or a kind"):
         store.resume(**what)
+
+
+def test_a_pause_has_an_end_a_name_and_a_reason(store, clock):
+    """As last said: without a note, the one that there is stays."""
+    assert store.pause(pool="io")
+    assert not store.pause(pool="io", who="bob")
+    (pause,) = store.pauses()
+    assert (pause.who, pause.note, pause.until_ms) == (None, None, None)
+    assert pause.since_ms == clock.utc_ms()
+    clock.advance(1)
+    assert store.pause(pool="io", for_s=600.5, who="ann", note="vendor\0down")
+    (pause,) = store.pauses()
+    assert (pause.what, pause.name, pause.who) == ("pool", "io", "ann")
+    assert pause.note.startswith("vendor")
+    assert pause.since_ms == clock.utc_ms()
+    assert pause.until_ms == clock.utc_ms() + 600_500
+    assert store.pause(pool="io", who="ann", note="for good")
+    assert not store.pause(pool="io", who="bob", note="for good")
+    assert not store.pause(pool="io", who="bob")
+    assert [(p.who, p.note, p.until_ms) for p in store.pauses()] == [
+        ("ann", "for good", None)
+    ]
+
+
+@pytest.mark.parametrize("what", [{"pool": "cpu"}, {"kind": "shop.thumbnail"}])
+def test_a_pause_that_has_ended_counts_for_nothing(store, clock, what):
+    """At once, by the store's clock: nobody need tidy up first."""
+    (first, *_) = store.enqueue([new_job(), new_job(delay_ms=1)])
+    store.pause(**what, for_s=60, who="ann")
+    clock.advance(59.999)
+    assert lease(store) == ()
+    assert store.due(KINDS, 9) == {"cpu": 0, "io": 0}
+    assert [row.paused for row in store.waiting()] == [True]
+    clock.advance(0.001)
+    assert store.paused() == store.pauses() == []
+    assert [row.paused for row in store.waiting()] == [False]
+    assert store.due(KINDS, 9) == {"cpu": 2, "io": 0}
+    assert not store.resume(**what)
+    assert lease_one(store).id == first.id
+    assert store.pause(**what)
+    assert lease(store) == ()
+
+
+def test_a_suspect_is_held_until_the_pause_ends(store, clock):
+    """It is leased by a statement of its own."""
+    store.enqueue([new_job()])
+    granted = lease_one(store)
+    store.settle([ended(granted, Outcome.LOST, suspect=True)])
+    store.pause(pool="cpu", for_s=60)
+    clock.advance(59)
+    assert lease(store) == ()
+    clock.advance(1)
+    assert lease_one(store).suspect
+
+
+def test_ended_pauses_are_pruned(store, clock):
+    """An older supervisor beside us, which knows no ends, goes on after that."""
+    store.pause(pool="cpu", for_s=60)
+    store.pause(pool="io", for_s=61)
+    clock.advance(60)
+    store.prune(Retention())
+    clock.advance(-30)
+    assert store.paused() == [("pool", "io")]
+
+
+@pytest.mark.parametrize("for_s", [0, -1, float("nan"), float("inf")])
+def test_a_pause_that_ends_at_once_or_never_is_refused(store, for_s):
+    """It would say that it did something."""
+    with pytest.raises(UsageError, match="nothing was paused"):
+        store.pause(pool="cpu", for_s=for_s)
+    assert store.paused() == []
 
 
 @pytest.mark.parametrize("state", list(JobState))

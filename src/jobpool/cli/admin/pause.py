@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -13,6 +14,7 @@ from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.known_names import nobodys
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.application.handler_spec import check_kind, check_pool
+from jobpool.core.units import duration_s
 from jobpool.errors import ConfigError
 from jobpool.operations.queue import Pause, Resume
 
@@ -39,10 +41,16 @@ def _which(command: C) -> C:
 
 
 @click.command()
+@click.option(
+    "--for", "duration", metavar="TIME", help="It ends by itself: 10m. Default: never."
+)
 @_which
-def pause(**given: Any) -> None:
+def pause(*, duration: str | None, **given: Any) -> None:
     """Stop starting jobs of a pool or a kind; running ones go on."""
-    _switch(Pause, "paused", **given)
+    for_s = None if duration is None else duration_s(duration, "--for")
+    if for_s == 0:
+        raise click.UsageError("--for must be longer than 0, such as 10m")
+    _switch(partial(Pause, for_s=for_s), "paused", **given)
 
 
 @click.command()
@@ -53,7 +61,7 @@ def resume(**given: Any) -> None:
 
 
 def _switch(
-    act: type[Pause | Resume],
+    act: Callable[..., Pause | Resume],
     past: str,
     *,
     pools: tuple[str, ...],

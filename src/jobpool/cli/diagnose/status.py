@@ -18,6 +18,7 @@ from jobpool.cli.output import (
     counted,
     encodable,
     heading,
+    pause_words,
     print_json,
     print_line,
     print_table,
@@ -33,6 +34,7 @@ from jobpool.store.records import (
     FigureRow,
     Formats,
     MisfitRow,
+    PauseRow,
     Run,
     StatRow,
     SuspectRow,
@@ -54,7 +56,7 @@ class _Status(msgspec.Struct, frozen=True):
     """By run: what shows that its supervisor is not alive; "": nothing does."""
     stats: list[StatRow]
     waiting: list[WaitingRow]
-    paused: list[tuple[str, str]]
+    pauses: list[PauseRow]
     suspects: list[SuspectRow]
     misfits: list[MisfitRow]
     breakers: list[Saved]
@@ -90,7 +92,7 @@ def _read_status(store: Store, *, figures: bool) -> _Status:
         not_alive={run.id: why_not_alive(root, run, now) for run in runs},
         stats=store.stats(),
         waiting=store.waiting(),
-        paused=store.paused(),
+        pauses=store.pauses(),
         suspects=store.suspects(),
         misfits=store.misfits(),
         breakers=store.breakers(),
@@ -138,7 +140,7 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
         "oldest_runnable_age_s": max(
             (row.oldest_age_s for row in seen.waiting), default=None
         ),
-        "paused": [{"what": what, "name": name} for what, name in seen.paused],
+        "paused": [msgspec.to_builtins(row) for row in seen.pauses],
         "suspects": [msgspec.to_builtins(row) for row in seen.suspects],
         "misfits": [msgspec.to_builtins(row) for row in seen.misfits],
         "crashing_kinds": [msgspec.to_builtins(row) for row in seen.breakers],
@@ -200,10 +202,11 @@ def _print(seen: _Status, *, figures: bool) -> None:
         _print_pools(seen, pools)
     _print_unserved(seen)
     _print_waiting(seen)
-    if seen.paused:
+    if seen.pauses:
         heading("PAUSED")
-        for what, name in seen.paused:
-            print_line(f"{what} {name}", f"jobpool resume --{what} {name}")
+        for one in seen.pauses:
+            what = f"{one.what} {one.name}"
+            print_line(what, pause_words(one, now), f"jobpool resume --{what}")
     _print_suspects_and_breakers(seen)
     if figures:
         _print_figures(seen.figures)

@@ -21,6 +21,7 @@ from jobpool.cli.output import (
     ago,
     encodable,
     heading,
+    pause_words,
     print_json,
     print_line,
     seconds,
@@ -193,11 +194,11 @@ def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
     """Return what keeps a waiting job from running, if anything does."""
     if job.state not in (JobState.PENDING, JobState.RUNNABLE):
         return ""
-    paused = store.paused()
     reasons = [
-        f"{what} {name} is paused"
-        for what, name in paused
-        if name == (job.pool if what == "pool" else job.kind)
+        f"{one.what} {one.name} is paused"
+        + (f" ({pause_words(one, now_ms())})" if one.who else "")
+        for one in store.pauses()
+        if one.name == {"pool": job.pool, "kind": job.kind}.get(one.what)
     ]
     if any(one.id == job.id for one in store.suspects()):
         reasons.append(

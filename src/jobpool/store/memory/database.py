@@ -22,7 +22,7 @@ from jobpool.core.formats import OLDEST
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.memory.tables import JobTable, Records, Row, Table
-from jobpool.store.records import AuditRow, KindRecord, Run
+from jobpool.store.records import AuditRow, KindRecord, PauseRow, Run
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -42,7 +42,7 @@ class MemoryDatabase:
         jobs: all jobs.
         runs: supervisors by id.
         kinds: what they publish, by kind and run.
-        pauses: what is paused: ``("pool" | "kind", name)``.
+        pauses: by what they are of: ``("pool" | "kind", name)``.
         suspects: jobs that may have killed their host, and since when.
         misfits: jobs whose arguments did not fit a supervisor's version of the handler,
             with its digest: since when, and until when it leaves them to others.
@@ -59,7 +59,7 @@ class MemoryDatabase:
         self.jobs = JobTable()
         self.runs: Records[str, Run] = Records()
         self.kinds: Records[tuple[str, str], KindRecord] = Records()
-        self.pauses: Records[tuple[str, str], bool] = Records()
+        self.pauses: Records[tuple[str, str], PauseRow] = Records()
         self.suspects: Records[int, int] = Records()
         self.misfits: Records[tuple[int, str], tuple[int, int]] = Records()
         self.leaving: Records[str, bool] = Records()
@@ -99,6 +99,14 @@ class MemoryDatabase:
         """Return a fresh id of an audit row."""
         self._last_audit_id += 1
         return self._last_audit_id
+
+    def paused(self, now_ms: int) -> dict[tuple[str, str], PauseRow]:
+        """Return the pauses that have not ended."""
+        return {
+            what: pause
+            for what, pause in self.pauses.items()
+            if pause.until_ms is None or pause.until_ms > now_ms
+        }
 
     @property
     def stale(self) -> int:

@@ -196,7 +196,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
 
     def _leasable(self, pool: str, kinds: Sequence[str]) -> set[str]:
         """Return which of these kinds of a pool are not paused."""
-        pauses = self._database.pauses
+        pauses = self._database.paused(self._clock.utc_ms())
         if ("pool", pool) in pauses:
             return set()
         return {kind for kind in kinds if ("kind", kind) not in pauses}

@@ -13,8 +13,8 @@ from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.tables import NOTHING_SPENT, Row
-from jobpool.store.records import AuditEntry, AuditFilter, AuditRow
-from jobpool.store.statements.validation import pausable
+from jobpool.store.records import AuditEntry, AuditFilter, AuditRow, PauseRow
+from jobpool.store.statements.validation import pausable, pause_end_ms
 
 _replace = msgspec.structs.replace
 
@@ -69,24 +69,42 @@ class Operating(MisfitKeeping):
         holder = self._database.jobs.by_unique.get((row.new.kind, unique), row.id)
         return holder != row.id
 
-    def pause(self, *, pool: str | None = None, kind: str | None = None) -> bool:
+    def pause(
+        self,
+        *,
+        pool: str | None = None,
+        kind: str | None = None,
+        for_s: float | None = None,
+        who: str | None = None,
+        note: str | None = None,
+    ) -> bool:
         """See `Store.pause`."""
         what = pausable(pool, kind)
         with self._session.writing:
-            pauses = self._database.pauses
-            is_paused = what in pauses
-            if not is_paused:
-                self._database.put(pauses, what, record=True)
-        return not is_paused
+            now_ms = self._clock.utc_ms()
+            until_ms = pause_end_ms(now_ms, for_s)
+            former = self._database.paused(now_ms).get(what)
+            is_same = former is not None and former.until_ms == until_ms
+            if former is not None and is_same and note in {None, former.note}:
+                return False
+            pause = PauseRow(
+                what=what[0],
+                name=what[1],
+                since_ms=now_ms,
+                until_ms=until_ms,
+                who=who,
+                note=note,
+            )
+            self._database.put(self._database.pauses, what, pause)
+        return True
 
     def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
         """See `Store.resume`."""
         what = pausable(pool, kind)
         with self._session.writing:
-            pauses = self._database.pauses
-            is_paused = what in pauses
+            is_paused = what in self._database.paused(self._clock.utc_ms())
             if is_paused:
-                self._database.put(pauses, what, None)
+                self._database.put(self._database.pauses, what, None)
         return is_paused
 
     def audit(self, entry: AuditEntry, audit_id: int | None = None) -> int:

@@ -24,6 +24,7 @@ from jobpool.store.records import (
     Filter,
     GroupRow,
     KindRecord,
+    PauseRow,
     StatRow,
     WaitingRow,
 )
@@ -215,7 +216,7 @@ class Reading(MisfitKeeping):
         """See `Store.waiting`."""
         with self._session.reading:
             now_ms = self._clock.utc_ms()
-            jobs, pauses = self._database.jobs, self._database.pauses
+            jobs, pauses = self._database.jobs, self._database.paused(now_ms)
             known = {kind for kind, _ in self._database.kinds}
             return [
                 WaitingRow(
@@ -240,8 +241,13 @@ class Reading(MisfitKeeping):
 
     def paused(self) -> list[tuple[str, str]]:
         """See `Store.paused`."""
+        return [(pause.what, pause.name) for pause in self.pauses()]
+
+    def pauses(self) -> list[PauseRow]:
+        """See `Store.pauses`."""
         with self._session.reading:
-            return sorted(self._database.pauses)
+            found = self._database.paused(self._clock.utc_ms())
+        return [pause for _, pause in sorted(found.items(), key=lambda one: one[0])]
 
     def _newest_kinds(self) -> dict[str, KindRecord]:
         """Return the newest published record of every kind."""

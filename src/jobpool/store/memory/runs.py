@@ -209,6 +209,8 @@ class RunKeeping(Leasing):
                     count += self._delete_old(state, TIME_MAX_MS + 1, most)
             if retention.audit_s is not None:
                 self._prune_audit(now_ms - round(retention.audit_s * 1000), limit)
+            for what in self._database.pauses.keys() - self._database.paused(now_ms):
+                self._database.put(self._database.pauses, what, None)
             self._prune_runs(now_ms - _RUN_KEPT_MS)
             self._prune_suspects()
             self._prune_misfits()

@@ -162,7 +162,7 @@ class Source:
             return (
                 self.fitter.runs(session.rows("move_runs")),
                 readable(integrity.KIND, session.rows("move_kinds")),
-                readable(integrity.PAUSE, session.rows("paused")),
+                readable(integrity.PAUSE, session.rows("raw_pauses")),
             )
 
     def suspects_and_breakers(self) -> tuple[list[Row], list[Row], list[Row]]:

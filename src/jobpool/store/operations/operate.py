@@ -13,7 +13,13 @@ from jobpool.store.records import AuditEntry, AuditFilter, AuditRow
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import records
 from jobpool.store.statements.session import Database, Depth
-from jobpool.store.statements.validation import ID_MAX, clean_text, is_id, pausable
+from jobpool.store.statements.validation import (
+    ID_MAX,
+    clean_text,
+    is_id,
+    pausable,
+    pause_end_ms,
+)
 
 
 class Operating(Repairing):
@@ -60,17 +66,36 @@ class Operating(Repairing):
             self._depth.add(session, revived)
         return revived
 
-    def pause(self, *, pool: str | None = None, kind: str | None = None) -> bool:
+    def pause(
+        self,
+        *,
+        pool: str | None = None,
+        kind: str | None = None,
+        for_s: float | None = None,
+        who: str | None = None,
+        note: str | None = None,
+    ) -> bool:
         """See `Store.pause`."""
         what, name = pausable(pool, kind)
         with self._database.writing() as session:
-            return bool(session.run("pause", what=what, name=name))
+            now_ms = self._database.now_ms(session)
+            changed = session.run(
+                "pause",
+                what=what,
+                name=name,
+                now_ms=now_ms,
+                until_ms=pause_end_ms(now_ms, for_s),
+                who=clean_text(who),
+                note=clean_text(note),
+            )
+        return bool(changed)
 
     def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
         """See `Store.resume`."""
         what, name = pausable(pool, kind)
         with self._database.writing() as session:
-            return bool(session.run("resume", what=what, name=name))
+            now_ms = self._database.now_ms(session)
+            return bool(session.run("resume", what=what, name=name, now_ms=now_ms))
 
     def audit(self, entry: AuditEntry, audit_id: int | None = None) -> int:
         """See `Store.audit`."""

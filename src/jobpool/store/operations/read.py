@@ -11,6 +11,7 @@ from jobpool.store.records import (
     Filter,
     GroupRow,
     KindRecord,
+    PauseRow,
     StatRow,
     WaitingRow,
 )
@@ -121,13 +122,17 @@ class Reading:
 
     def paused(self) -> list[tuple[str, str]]:
         """See `Store.paused`."""
+        return [(pause.what, pause.name) for pause in self.pauses()]
+
+    def pauses(self) -> list[PauseRow]:
+        """See `Store.pauses`."""
         with self._database.reading() as session:
-            rows = session.rows("paused")
-        return [
-            (what, name)
-            for what, name in rows
-            if is_valid({"what": what, "name": name}, PAUSE)
-        ]
+            rows = session.rows("pauses", now_ms=self._database.now_ms(session))
+        columns = PauseRow.__struct_fields__
+        readable = (
+            row for row in rows if is_valid(dict(zip(columns, row, strict=True)), PAUSE)
+        )
+        return records(PauseRow, readable)
 
 
 def _storable(job_id: int) -> int:

@@ -215,6 +215,7 @@ class RunKeeping(Repairing):
             if retention.audit_s is not None:
                 before_ms = now_ms - round(retention.audit_s * 1000)
                 session.run("prune_audit", before_ms=before_ms, limit=limit)
+            session.run("prune_pauses", now_ms=now_ms)
             session.run("prune_suspects")
             session.run("prune_misfits")
             session.run("prune_running")

@@ -180,7 +180,12 @@ BREAKER: Mapping[str, Any] = {
     "last_job": int,
     **dict.fromkeys(("next_at_ms", "changed_at_ms"), Moment),
 }
-PAUSE: Mapping[str, Any] = {"what": Literal["pool", "kind"], "name": str}
+PAUSE: Mapping[str, Any] = {
+    "what": Literal["pool", "kind", "tenant", "quota", "store"],
+    "name": str,
+    **dict.fromkeys(("since_ms", "until_ms"), Moment | None),
+    **dict.fromkeys(("who", "note"), str | None),
+}
 SUSPECT: Mapping[str, Any] = {"job_id": int, "since_ms": Moment}
 MISFIT: Mapping[str, Any] = {
     "job_id": int,

@@ -188,3 +188,18 @@ def pausable(pool: str | None, kind: str | None) -> tuple[str, str]:
     if kind and not pool:
         return "kind", kind
     raise UsageError("pause and resume take either a pool or a kind; name one")
+
+
+def pause_end_ms(now_ms: int, for_s: float | None) -> int | None:
+    """Return when a pause ends; None: when it is resumed.
+
+    Raises:
+        UsageError: it would end before it begins, or never.
+    """
+    if for_s is None:
+        return None
+    if not 0 < for_s <= _DURATION_MAX_S:
+        raise UsageError(
+            "pause: expected a time longer than 0, such as 10m; nothing was paused"
+        )
+    return min(now_ms + round(for_s * 1000), TIME_MAX_MS)

@@ -92,8 +92,16 @@ WITH known AS MATERIALIZED (
   WHERE NOT EXISTS (
     SELECT 1
     FROM jobpool.pauses AS p
-    WHERE (p.what = 'kind' AND p.name = k.kind)
-      OR (p.what = 'pool' AND p.name = %(pool)s::text)
+    WHERE (
+        (p.what = 'kind' AND p.name = k.kind)
+        OR (p.what = 'pool' AND p.name = %(pool)s::text)
+      )
+      AND (
+        p.until_ms IS NULL
+        OR p.until_ms > coalesce(
+          %(now_ms)s::bigint, floor(extract(epoch FROM now()) * 1000)::bigint
+        )
+      )
   )
 ),
 best AS MATERIALIZED (
@@ -226,8 +234,11 @@ FROM (
   WHERE NOT EXISTS (
       SELECT 1
       FROM jobpool.pauses AS p
-      WHERE (p.what = 'kind' AND p.name = known.kind)
-        OR (p.what = 'pool' AND p.name = %(pool)s::text)
+      WHERE (
+          (p.what = 'kind' AND p.name = known.kind)
+          OR (p.what = 'pool' AND p.name = %(pool)s::text)
+        )
+        AND (p.until_ms IS NULL OR p.until_ms > %(now_ms)s)
     )
   LIMIT %(limit)s
 ) AS found
@@ -247,6 +258,9 @@ WHERE soon.pool = %(pool)s::text
   AND NOT EXISTS (
     SELECT 1
     FROM jobpool.pauses AS p
-    WHERE (p.what = 'kind' AND p.name = soon.kind)
-      OR (p.what = 'pool' AND p.name = %(pool)s::text)
+    WHERE (
+        (p.what = 'kind' AND p.name = soon.kind)
+        OR (p.what = 'pool' AND p.name = %(pool)s::text)
+      )
+      AND (p.until_ms IS NULL OR p.until_ms > %(now_ms)s)
   )

@@ -148,7 +148,9 @@ ON CONFLICT DO NOTHING
 
 -- name: move_take_pause
 -- What is paused stays so.
-INSERT INTO jobpool.pauses (what, name) VALUES (%s, %s) ON CONFLICT DO NOTHING
+INSERT INTO jobpool.pauses (what, name, since_ms, until_ms, who, note)
+VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT DO NOTHING
 
 -- name: move_take_suspect
 -- It may have killed its host: it runs alone here as well.

@@ -119,10 +119,18 @@ FROM jobpool.figures
 ORDER BY kind, pool
 
 -- name: get_waiting
--- The view, in order, with ages by the store's clock.
+-- The view, in order, with ages and pauses by the store's clock.
 SELECT
-  pool, kind, jobs, greatest(0, %(now_ms)s - oldest_run_at_ms::double precision) / 1000, known, paused
-FROM jobpool.oldest_runnable
+  pool, kind, jobs, greatest(0, %(now_ms)s - oldest_run_at_ms::double precision) / 1000, known,
+  EXISTS (
+    SELECT 1
+    FROM jobpool.pauses AS p
+    WHERE (
+        (p.what = 'kind' AND p.name = o.kind) OR (p.what = 'pool' AND p.name = o.pool)
+      )
+      AND (p.until_ms IS NULL OR p.until_ms > %(now_ms)s)
+  )
+FROM jobpool.oldest_runnable AS o
 ORDER BY pool, kind
 
 -- name: get_kinds
@@ -209,14 +217,34 @@ WHERE j.id = ranked.id
   )
 
 -- name: pause
--- Nothing, if it is paused already.
-INSERT INTO jobpool.pauses (what, name) VALUES (%(what)s, %(name)s)
-ON CONFLICT DO NOTHING
+-- Nothing, if it is paused already, with the same end and no other note.
+INSERT INTO jobpool.pauses AS p (what, name, since_ms, until_ms, who, note)
+VALUES (
+  %(what)s, %(name)s, %(now_ms)s, %(until_ms)s, %(who)s, %(note)s
+)
+ON CONFLICT (what, name) DO UPDATE
+SET
+  since_ms = excluded.since_ms,
+  until_ms = excluded.until_ms,
+  who = excluded.who,
+  note = excluded.note
+WHERE p.until_ms IS DISTINCT FROM excluded.until_ms
+  OR (excluded.note IS NOT NULL AND p.note IS DISTINCT FROM excluded.note)
 
 -- name: resume
 -- Nothing, if it is not paused.
-DELETE FROM jobpool.pauses WHERE what = %(what)s AND name = %(name)s
+DELETE FROM jobpool.pauses
+WHERE what = %(what)s AND name = %(name)s
+  AND (until_ms IS NULL OR until_ms > %(now_ms)s)
 
--- name: paused
--- In order.
-SELECT what, name FROM jobpool.pauses ORDER BY what, name
+-- name: pauses
+-- Those that have not ended, in order, column by column as in
+-- jobpool.store.records.PauseRow.
+SELECT what, name, since_ms, until_ms, who, note
+FROM jobpool.pauses
+WHERE until_ms IS NULL OR until_ms > %(now_ms)s
+ORDER BY what, name
+
+-- name: prune_pauses
+-- They have ended, and count for nothing already.
+DELETE FROM jobpool.pauses WHERE until_ms <= %(now_ms)s

@@ -139,6 +139,14 @@ SELECT job_id, schema_digest, since_ms, until_ms FROM jobpool.misfits
 DELETE FROM jobpool.misfits
 WHERE job_id = %(job_id)s AND schema_digest = %(schema_digest)s
 
+-- name: raw_pauses
+-- Every column, also of those that have ended.
+SELECT what, name, since_ms, until_ms, who, note FROM jobpool.pauses ORDER BY what, name
+
+-- name: drop_pause
+-- What cannot be read holds nothing back.
+DELETE FROM jobpool.pauses WHERE what = %(what)s AND name = %(name)s
+
 -- name: raw_breakers
 -- Every column.
 SELECT kind, state, crashes, last_job, next_at_ms, changed_at_ms

@@ -134,8 +134,11 @@ SELECT
       AND NOT EXISTS (
         SELECT 1
         FROM jobpool.pauses AS p
-        WHERE (p.what = 'kind' AND p.name = j.kind)
-          OR (p.what = 'pool' AND p.name = j.pool)
+        WHERE (
+            (p.what = 'kind' AND p.name = j.kind)
+            OR (p.what = 'pool' AND p.name = j.pool)
+          )
+          AND (p.until_ms IS NULL OR p.until_ms > %(now_ms)s)
       )
   ),
   count(*) FILTER (WHERE j.state || '' = 'leased')
@@ -187,8 +190,11 @@ WHERE j.state || '' = 'runnable'
   AND NOT EXISTS (
     SELECT 1
     FROM jobpool.pauses AS q
-    WHERE (q.what = 'kind' AND q.name = j.kind)
-      OR (q.what = 'pool' AND q.name = j.pool)
+    WHERE (
+        (q.what = 'kind' AND q.name = j.kind)
+        OR (q.what = 'pool' AND q.name = j.pool)
+      )
+      AND (q.until_ms IS NULL OR q.until_ms > %(now_ms)s)
   )
 ORDER BY
   (

@@ -74,9 +74,15 @@ FROM (
   FROM json_each(:kinds) AS known
   CROSS JOIN jobpool_jobs AS c
   WHERE known.value NOT IN (
-      SELECT name FROM jobpool_pauses WHERE what = 'kind'
+      SELECT name
+      FROM jobpool_pauses
+      WHERE what = 'kind' AND (until_ms IS NULL OR until_ms > :now_ms)
     )
-    AND :pool NOT IN (SELECT name FROM jobpool_pauses WHERE what = 'pool')
+    AND :pool NOT IN (
+      SELECT name
+      FROM jobpool_pauses
+      WHERE what = 'pool' AND (until_ms IS NULL OR until_ms > :now_ms)
+    )
     AND c.id IN (
       SELECT r.id
       FROM jobpool_jobs AS r
@@ -174,9 +180,15 @@ FROM (
     AND r.id NOT IN (SELECT job_id FROM jobpool_suspects)
     AND r.id NOT IN (SELECT job_id FROM jobpool_misfits WHERE until_ms > :now_ms)
     AND known.value NOT IN (
-      SELECT name FROM jobpool_pauses WHERE what = 'kind'
+      SELECT name
+      FROM jobpool_pauses
+      WHERE what = 'kind' AND (until_ms IS NULL OR until_ms > :now_ms)
     )
-    AND :pool NOT IN (SELECT name FROM jobpool_pauses WHERE what = 'pool')
+    AND :pool NOT IN (
+      SELECT name
+      FROM jobpool_pauses
+      WHERE what = 'pool' AND (until_ms IS NULL OR until_ms > :now_ms)
+    )
   LIMIT :limit
 )
 
@@ -192,5 +204,13 @@ FROM (
 ) AS next
 WHERE next.pool = :pool
   AND next.kind IN (SELECT value FROM json_each(:kinds))
-  AND next.kind NOT IN (SELECT name FROM jobpool_pauses WHERE what = 'kind')
-  AND :pool NOT IN (SELECT name FROM jobpool_pauses WHERE what = 'pool')
+  AND next.kind NOT IN (
+    SELECT name
+    FROM jobpool_pauses
+    WHERE what = 'kind' AND (until_ms IS NULL OR until_ms > :now_ms)
+  )
+  AND :pool NOT IN (
+    SELECT name
+    FROM jobpool_pauses
+    WHERE what = 'pool' AND (until_ms IS NULL OR until_ms > :now_ms)
+  )

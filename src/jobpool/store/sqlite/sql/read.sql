@@ -86,10 +86,16 @@ FROM jobpool_figures
 ORDER BY kind, pool
 
 -- name: get_waiting
--- The view, in order, with ages by the store's clock.
+-- The view, in order, with ages and pauses by the store's clock.
 SELECT
-  pool, kind, jobs, max(0, :now_ms - oldest_run_at_ms) / 1000.0, known, paused
-FROM jobpool_oldest_runnable
+  pool, kind, jobs, max(0, :now_ms - oldest_run_at_ms) / 1000.0, known,
+  EXISTS (
+    SELECT 1
+    FROM jobpool_pauses AS p
+    WHERE ((p.what = 'kind' AND p.name = o.kind) OR (p.what = 'pool' AND p.name = o.pool))
+      AND (p.until_ms IS NULL OR p.until_ms > :now_ms)
+  )
+FROM jobpool_oldest_runnable AS o
 ORDER BY pool, kind
 
 -- name: get_kinds
@@ -137,13 +143,31 @@ WHERE id IN (SELECT value FROM json_each(:ids))
   AND +state IN ('pending', 'dead', 'quarantined', 'canceled')
 
 -- name: pause
--- Nothing, if it is paused already.
-INSERT OR IGNORE INTO jobpool_pauses (what, name) VALUES (:what, :name)
+-- Nothing, if it is paused already, with the same end and no other note.
+INSERT INTO jobpool_pauses (what, name, since_ms, until_ms, who, note)
+VALUES (:what, :name, :now_ms, :until_ms, :who, :note)
+ON CONFLICT (what, name) DO UPDATE
+SET
+  since_ms = excluded.since_ms,
+  until_ms = excluded.until_ms,
+  who = excluded.who,
+  note = excluded.note
+WHERE jobpool_pauses.until_ms IS NOT excluded.until_ms
+  OR (excluded.note IS NOT NULL AND jobpool_pauses.note IS NOT excluded.note)
 
 -- name: resume
 -- Nothing, if it is not paused.
-DELETE FROM jobpool_pauses WHERE what = :what AND name = :name
+DELETE FROM jobpool_pauses
+WHERE what = :what AND name = :name AND (until_ms IS NULL OR until_ms > :now_ms)
 
--- name: paused
--- In order.
-SELECT what, name FROM jobpool_pauses ORDER BY what, name
+-- name: pauses
+-- Those that have not ended, in order, column by column as in
+-- jobpool.store.records.PauseRow.
+SELECT what, name, since_ms, until_ms, who, note
+FROM jobpool_pauses
+WHERE until_ms IS NULL OR until_ms > :now_ms
+ORDER BY what, name
+
+-- name: prune_pauses
+-- They have ended, and count for nothing already.
+DELETE FROM jobpool_pauses WHERE until_ms <= :now_ms

@@ -131,6 +131,14 @@ SELECT job_id, schema_digest, since_ms, until_ms FROM jobpool_misfits
 DELETE FROM jobpool_misfits
 WHERE job_id = :job_id AND schema_digest = :schema_digest
 
+-- name: raw_pauses
+-- Every column, also of those that have ended.
+SELECT what, name, since_ms, until_ms, who, note FROM jobpool_pauses ORDER BY what, name
+
+-- name: drop_pause
+-- What cannot be read holds nothing back.
+DELETE FROM jobpool_pauses WHERE what = :what AND name = :name
+
 -- name: raw_breakers
 -- Every column.
 SELECT kind, state, crashes, last_job, next_at_ms, changed_at_ms

@@ -124,8 +124,11 @@ SELECT
     AND NOT EXISTS (
       SELECT 1
       FROM jobpool_pauses AS p
-      WHERE (p.what = 'kind' AND p.name = j.kind)
-        OR (p.what = 'pool' AND p.name = j.pool)
+      WHERE (
+          (p.what = 'kind' AND p.name = j.kind)
+          OR (p.what = 'pool' AND p.name = j.pool)
+        )
+        AND (p.until_ms IS NULL OR p.until_ms > :now_ms)
     )
   ), 0),
   coalesce(sum(+j.state = 'leased'), 0)
@@ -176,8 +179,11 @@ WHERE +j.state = 'runnable'
   AND NOT EXISTS (
     SELECT 1
     FROM jobpool_pauses AS q
-    WHERE (q.what = 'kind' AND q.name = j.kind)
-      OR (q.what = 'pool' AND q.name = j.pool)
+    WHERE (
+        (q.what = 'kind' AND q.name = j.kind)
+        OR (q.what = 'pool' AND q.name = j.pool)
+      )
+      AND (q.until_ms IS NULL OR q.until_ms > :now_ms)
   )
 ORDER BY
   (

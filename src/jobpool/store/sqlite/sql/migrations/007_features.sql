@@ -55,6 +55,25 @@ ALTER TABLE jobpool_pauses ADD COLUMN until_ms INTEGER;
 ALTER TABLE jobpool_pauses ADD COLUMN who TEXT;
 ALTER TABLE jobpool_pauses ADD COLUMN note TEXT;
 
+-- As before, but for pauses that have ended.
+DROP VIEW jobpool_oldest_runnable;
+CREATE VIEW jobpool_oldest_runnable AS
+SELECT
+  j.pool,
+  j.kind,
+  count(*) AS jobs,
+  min(j.run_at_ms) AS oldest_run_at_ms,
+  (strftime('%s', 'now') * 1000 - min(j.run_at_ms)) / 1000.0 AS oldest_age_s,
+  EXISTS (SELECT 1 FROM jobpool_kinds AS k WHERE k.kind = j.kind) AS known,
+  EXISTS (
+    SELECT 1 FROM jobpool_pauses AS p
+    WHERE ((p.what = 'kind' AND p.name = j.kind) OR (p.what = 'pool' AND p.name = j.pool))
+      AND (p.until_ms IS NULL OR p.until_ms > strftime('%s', 'now') * 1000)
+  ) AS paused
+FROM jobpool_jobs AS j
+WHERE j.state = 'runnable'
+GROUP BY j.pool, j.kind;
+
 -- What operators have done: written in the transaction that did it.
 CREATE TABLE jobpool_audit (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
