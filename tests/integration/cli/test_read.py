@@ -3,6 +3,7 @@
 import json
 import re
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -413,7 +414,7 @@ def test_status_shows_supervisors_pools_and_what_waits(store, tmp_path):
     """Where the store is, who is alive, counts by pool, unknown kinds by name."""
     quarantined(store)
     enqueue(store, 2, kind="other", pool="io")
-    store.pause(kind="other")
+    store.pause(kind="other", for_s=3600, who="ann", note="vendor down")
     text = run("status").stdout
     for piece in (
         f"store  sqlite:///{tmp_path}/jobpool.db",
@@ -428,7 +429,13 @@ def test_status_shows_supervisors_pools_and_what_waits(store, tmp_path):
     assert found["pools"]["cpu"]["quarantined"] == 1
     assert found["pools"]["io"]["runnable"] == 2
     assert [row["kind"] for row in found["unknown_kinds"]] == ["other"]
-    assert found["paused"] == [{"what": "kind", "name": "other"}]
+    (pause,) = store.pauses()
+    assert found["paused"] == [msgspec.to_builtins(pause)]
+    assert (pause.what, pause.name) == ("kind", "other")
+    assert re.search(
+        r"kind other  by ann, \S+ ago, ends in 59m\d\ds: vendor down  jobpool resume",
+        text,
+    )
     assert found["figures"][0]["kind"] == KIND.kind
 
 
