@@ -95,8 +95,8 @@ class Cancel(JobsAction, frozen=True, kw_only=True):
 
     name = "cancel"
     past = "canceled"
-    states = ("pending", "retryable", "runnable", "leased", "quarantined")
-    usual = ("pending", "retryable", "runnable", "leased")
+    states = ("waiting", "pending", "retryable", "runnable", "leased", "quarantined")
+    usual = ("waiting", "pending", "retryable", "runnable", "leased")
     elsewhere = {"dead": "it has ended already"}  # noqa: RUF012 - a constant
 
     def act(self, store: Store, ids: Sequence[int]) -> int:

@@ -300,7 +300,7 @@ class Store(Protocol):
     def prune(self, retention: Retention, limit: int = 1000) -> int:
         """Delete finished jobs that retention does not keep, oldest first.
 
-        As many entries of the audit trail that it does not keep are deleted beside.
+        Entries of the audit trail that are too old go as well, as many at most.
 
         Args:
             retention: how long jobs of each state are kept, and how many. Never deletes
@@ -308,8 +308,8 @@ class Store(Protocol):
             limit: most jobs to delete.
 
         Returns:
-            How many jobs were deleted; less than *limit*: none are left to delete, but for
-            those that other transactions hold.
+            How many jobs were deleted; less than *limit*: none are left to delete, but
+            for those that other transactions hold.
         """
         ...
 

@@ -93,7 +93,7 @@ def retention_of(sources: Sources) -> st.Retention:
             ].value
             for name, options in RETENTION.items()
             for key in options
-        },
+        }
     )
 
 
