@@ -36,6 +36,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from jobpool.operations.principal import user_name
 from support.postgres.server import DATABASE, binaries, server
 from support.waiting import wait_until
 
@@ -66,6 +67,8 @@ _CLOCK = re.compile(r"^\d\d:\d\d:\d\d ")
 _MASKS = (
     (_CLOCK, "<clock> "),
     (re.compile(r"\bsupervisor \d+"), "supervisor <pid>"),
+    # The pages' user has a name, and so has ours.
+    (re.compile(rf"\b(?:ann|{re.escape(user_name(os.geteuid()))})\b"), "<user>"),
     (re.compile(r"(?<= )([a-z]\w*)/\d+(?= |$)"), r"\1/<slot>"),
     (
         re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?Z?\b"),
