@@ -11,8 +11,10 @@ from jobpool.cli.context import now_ms
 from jobpool.cli.diagnose import status
 from jobpool.cli.jobs.records import running_s
 from jobpool.cli.jobs.state_names import WORDS
+from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import Evidence, JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.errors import FeatureHeldBack
 from support.store.cli_store import (
     CLEAR,
     KIND,
@@ -449,6 +451,37 @@ def test_figures_are_two_tables_on_a_narrow_terminal(store, monkeypatch):
     memory, time = (line for line in text.splitlines() if line.startswith("KIND "))
     assert memory.split()[2:] == ["ATTEMPTS", "RSS", "P50", "P99", "MAX", "LIMIT"]
     assert time.split()[2:] == ["ATTEMPTS", "RAN", "P50", "P99", "MAX", "LIMIT"]
+
+
+def test_status_names_the_supervisors_that_hold_a_feature_back(store):
+    """With version, host and process, and what to do; and those that are outdated."""
+    old = msgspec.structs.replace(
+        RUN, id="old", version="0.3.0", host="a", pid=17, format=1
+    )
+    store.begin_run(old, [], 60.0)
+    with pytest.raises(FeatureHeldBack):
+        store.require(CODECS)
+    text = run("status").stdout
+    assert "codecs wait for jobpool 0.3.0 on host a, pid 17  upgrade or stop it" in text
+    assert "OUTDATED" not in text
+    (found,) = rows(run("status", "--json"))
+    (held_back,) = found["held_back"]
+    assert held_back == {
+        "feature": "codecs",
+        "by": "old",
+        "version": "0.3.0",
+        "host": "a",
+        "pid": 17,
+    }
+    with store._database.writing() as session:
+        session.run("grant_format", granted=CODECS)
+    text = run("status").stdout
+    assert "wait for" not in text
+    (line,) = (one for one in text.splitlines() if "OUTDATED" in one)
+    assert line.startswith("supervisor 17 on a")
+    (found,) = rows(run("status", "--json"))
+    outdated = {one["id"]: one["outdated"] for one in found["supervisors"]}
+    assert (outdated, found["held_back"]) == ({"run-1": False, "old": True}, [])
 
 
 def test_status_warns_of_pools_that_nobody_serves(store):

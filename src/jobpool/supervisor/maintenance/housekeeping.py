@@ -33,7 +33,7 @@ HOST_EVERY_S = 1.0
 UNKNOWN_EVERY_S = 60.0
 DUE_MAX = 1000
 CONCERNS_EVERY_S = 60.0
-FORMATS_EVERY_S = 5.0
+FORMATS_EVERY_S = 2.0
 """How soon a feature can be used after the last supervisor without it has ended."""
 BREAKERS_EVERY_S = 5.0
 PRUNE_EVERY_S = 30.0
