@@ -37,6 +37,7 @@ from jobpool.store.records import (
     Filter,
     Formats,
     GroupRow,
+    KeptOutput,
     KindRecord,
     LeaseBatch,
     MisfitRow,
@@ -313,6 +314,19 @@ class Store(Protocol):
         """
         ...
 
+    def drop_outputs(self, kept_bytes: int, limit: int = 1000) -> int:
+        """Drop the oldest outputs of successful attempts, at most *limit*.
+
+        Args:
+            kept_bytes: an output goes once newer ones take up so much. Each takes up
+                whole KiB.
+            limit: most outputs to drop.
+
+        Returns:
+            How many were dropped.
+        """
+        ...
+
     def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
         """Count due jobs of these kinds by pool, up to *limit* each; paused: 0."""
         ...
@@ -373,6 +387,10 @@ class Store(Protocol):
 
     def output(self, job_id: int) -> str | None:
         """Return the tail of what a running attempt has written so far, or None."""
+        ...
+
+    def kept_output(self, job_id: int) -> KeptOutput | None:
+        """Return what a successful attempt has written, if it was kept; else None."""
         ...
 
     def find(

@@ -43,6 +43,18 @@ class Receipt(IntEnum):
     """The job was handed back instead: its arguments may fit another supervisor."""
 
 
+class KeptOutput(msgspec.Struct, frozen=True):
+    """What a job's successful attempt has written."""
+
+    attempt: int
+    at_ms: int
+    """When the attempt ended."""
+    output: str | None
+    """Its tail; None: it was dropped."""
+    dropped_at_ms: int | None
+    """When, because newer outputs left no room for it."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One life of one supervisor, from its start to its end."""
 

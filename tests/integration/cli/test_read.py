@@ -305,6 +305,30 @@ def test_show_explains_a_quarantined_job(store):
         assert piece in text, piece
 
 
+def test_show_has_the_output_of_a_success(store):
+    """If it was kept; once it was dropped, when and why, and what would keep more."""
+    enqueue(store)
+    evidence = Evidence(output="42 pages\x1b[2J\n")
+    said = settle(
+        *(store, Outcome.SUCCEEDED, JobState.SUCCEEDED),
+        evidence=evidence,
+        keeps_output=True,
+    )
+    assert run("show", said).stdout.endswith("OUTPUT OF ATTEMPT 1\n42 pages\\x1b[2J\n")
+    (row,) = rows(run("show", said, "--json"))
+    assert (row["output"], row["output_dropped_at"]) == (evidence.output, None)
+    store.drop_outputs(0)
+    text = run("show", said).stdout
+    assert re.search(
+        r"OUTPUT OF ATTEMPT 1\ndropped 20\d\d-.* \(.* ago\): newer outputs took up its "
+        r"room; to keep more, raise outputs in \[retention\]\n$",
+        text,
+    )
+    (row,) = rows(run("show", said, "--json"))
+    assert row["output"] is None
+    assert row["output_dropped_at"].startswith("20")
+
+
 def test_show_explains_a_dead_job(store):
     """The error is there with its class, and the command that brings it back."""
     job_id = dead(store)

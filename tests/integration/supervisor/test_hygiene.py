@@ -112,6 +112,12 @@ def talk(ok: bool, words: str):
         raise ValueError
 
 
+@jobs.job("cpu", kind="mutter", max_attempts=1)
+def mutter():
+    print("my password is 4711", flush=True)
+    raise ValueError
+
+
 @jobs.job("cpu", kind="flood", max_attempts=1)
 def flood():
     for number in range(200_000):
@@ -156,6 +162,12 @@ timeout = "10s"
 [pools.io]
 size = 2
 recycle = 1
+
+[kinds.talk]
+keep_output = "all"
+
+[kinds.mutter]
+keep_output = "none"
 """
 
 
@@ -251,16 +263,26 @@ def test_a_leaked_thread_does_not_reach_the_next_job(site):
     assert second["pid"] != leaver
 
 
-def test_output_is_logged_and_its_tail_stored_on_failure(site):
+def test_output_is_logged_and_its_tail_stored(site):
     """It always reaches the log under the job's id, wherever it was written from."""
     supervisor = site.supervisors[0]
     for ok in (True, False):
         job = site.finish(site.add("talk", {"ok": ok, "words": f"words {ok}"}))
         for line in (f"words {ok}", "on stderr", "from a shell"):
             supervisor.wait_event("job_output", id=job.id, line=line, slot="cpu/0")
+        told = site.store.kept_output(job.id) if ok else site.store.attempts(job.id)[0]
+        stored = told.output.splitlines()
+        assert sorted(stored) == ["from a shell", "on stderr", f"words {ok}"]
+    assert site.store.kept_output(job.id) is None
+
+
+def test_output_that_is_not_to_be_kept_is_only_logged(site):
+    """Not even that of a failure is stored."""
+    job = site.finish(site.add("mutter"))
+    line = "my password is 4711"
+    site.supervisors[0].wait_event("job_output", id=job.id, line=line)
     (attempt,) = site.store.attempts(job.id)
-    stored = attempt.output.splitlines()
-    assert sorted(stored) == ["from a shell", "on stderr", "words False"]
+    assert (job.state, attempt.output) == ("dead", None)
 
 
 def test_only_the_tail_of_long_output_is_kept(site):

@@ -43,6 +43,19 @@ def test_a_completion_leaves_a_job_as_a_success_does(site, begun, result):
     assert site.store.cancel_requests("run-1") == []
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_the_output_of_a_completed_job_is_a_success_s(site, keeps):
+    """Kept if that of a success is, although its supervisor reports a failure."""
+    granted = site.attempted()
+    site.complete(granted)
+    failure = ended(granted)
+    evidence = _replace(failure.evidence, output="sold\n")
+    said = _replace(failure, completed=True, evidence=evidence, keeps_output=keeps)
+    assert site.store.settle([said]) == [Receipt.COMPLETED]
+    kept = site.store.kept_output(granted.id)
+    assert (kept.output if keeps else kept) == ("sold\n" if keeps else None)
+
+
 def test_settling_a_completed_job_adds_figures_and_charges_nothing(site):
     """Whatever its supervisor reports for that end, and however often.
 

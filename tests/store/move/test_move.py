@@ -76,7 +76,8 @@ def furnish(store):
         id=granted.id, token=granted.token, progress=b"0.5", checkpoint=b'{"at":3}'
     )
     store.record([beat])
-    store.settle([succeeded(granted, b'{"ok":"\xc3\xa4"}', cpu_s=0.1)])
+    end = succeeded(granted, b'{"ok":"\xc3\xa4"}', cpu_s=0.1, output="said ä\n")
+    store.settle([msgspec.structs.replace(end, keeps_output=True)])
     store.enqueue([new_job(max_attempts=1)])
     store.settle([ended(lease_one(store), policy=Policy(max_attempts=1))])
     store.enqueue([new_job()])
@@ -95,7 +96,12 @@ def everything(store):
     """Return everything that a store shows about its jobs."""
     jobs = store.find(Filter(), limit=10_000)
     return [
-        (job, store.payload(job.id), store.attempts(job.id)) for job in reversed(jobs)
+        (
+            job,
+            store.payload(job.id),
+            (store.attempts(job.id), store.kept_output(job.id)),
+        )
+        for job in reversed(jobs)
     ]
 
 
@@ -114,6 +120,27 @@ def test_what_the_source_may_hold_is_asked_for_first(
     move.move(source_url, target_url)
     assert target.formats().least == FORMAT
     assert everything(target) == everything(source)
+
+
+def test_moved_outputs_are_dropped_in_order(
+    source, source_url, target_url, open_target
+):
+    """The room that they take up moves with them; what was dropped stays so."""
+    begin_run(source)
+    ids = []
+    for text in ("a" * 3000, "b", "c" * 2000):
+        source.enqueue([new_job()])
+        end = succeeded(lease_one(source), output=text)
+        source.settle([msgspec.structs.replace(end, keeps_output=True)])
+        ids.append(end.id)
+    source.drop_outputs(3 * 1024)
+    source.end_run("run-1")
+    before = [source.kept_output(job_id) for job_id in ids]
+    assert [kept.output and kept.output[0] for kept in before] == [None, "b", "c"]
+    move.move(source_url, target_url)
+    target = open_target()
+    assert [target.kept_output(job_id) for job_id in ids] == before
+    assert (target.drop_outputs(2049), target.drop_outputs(2048)) == (0, 1)
 
 
 def test_a_move_keeps_every_value(source, source_url, target_url, open_target):
@@ -210,7 +237,7 @@ def test_the_history_of_a_chunks_last_job_moves(
     source.end_run("run-1")
     move.move(source_url, target_url)
     target = open_target()
-    assert [len(tried) for *_, tried in everything(source)[-3:]] == [0, 1, 1]
+    assert [len(tried) for *_, (tried, _) in everything(source)[-3:]] == [0, 1, 1]
     assert everything(target) == everything(source)
 
 

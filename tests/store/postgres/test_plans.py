@@ -121,6 +121,7 @@ RULES = {
     "settle_jobs": Rule({"rows": places(20), "blobs": b"", "now_ms": NOW_MS}, PKEY),
     "succeed_jobs": Rule({"rows": places(10), "blobs": b""}, PKEY),
     "insert_attempts": Rule({"rows": places(18)}, PKEY),
+    "keep_outputs": Rule({"rows": places(4)}, PKEY),
     "record_beats": Rule({"rows": places(6), "blobs": b"", "now_ms": NOW_MS}, PKEY),
     "begin_attempts": Rule({"rows": places(4)}, PKEY),
     "note_completed": Rule({"rows": places(18)}, PKEY),

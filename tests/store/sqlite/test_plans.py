@@ -51,6 +51,7 @@ def lines_of(connection, name):
         ("surplus_canceled", "jobpool_jobs_canceled"),
         ("surplus_dead", "jobpool_jobs_dead"),
         ("surplus_quarantined", "jobpool_jobs_quarantined"),
+        ("drop_outputs", "jobpool_outputs_place (place>? AND place<?)"),
         ("history_of", "jobpool_attempts_of_job (job_id=?)"),
         ("get_attempts", "jobpool_attempts_of_job (job_id=?)"),
         ("delete_attempts", "jobpool_attempts_of_job (job_id=?)"),

@@ -7,10 +7,10 @@ are accepted. Tests script what children do.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from jobpool.core.application.handler_spec import AppReport, HandlerSpec
-from jobpool.core.config.settings import PoolSettings, Settings
+from jobpool.core.config.settings import KindSettings, PoolSettings, Settings
 from jobpool.core.events import Event
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.rules.limits import Limits, PoolLimits
@@ -67,12 +67,14 @@ class World:
         policy: Policy | None = None,
         limits: Limits | None = None,
         burst: bool = False,
+        kinds: Mapping[str, KindSettings] | None = None,
     ) -> None:
         self.settings = Settings(
             store="sqlite:////tmp/x.db",
             app="jobs",
             app_directory="/",
             pools=pools or (pool(),),
+            kinds=kinds or {},
         )
         self.report = AppReport(
             handlers=tuple(

@@ -48,6 +48,7 @@ SAID = {
         "network": True,
         "idle_shrink_s": 60.0,
         "output_max_bytes": MIB,
+        "keep_output": "failed",
         "breaker_after": 5,
     },
     "Retention": {
@@ -55,6 +56,7 @@ SAID = {
         "canceled_s": 7 * 86_400,
         "dead_s": 180 * 86_400,
         "audit_s": 365 * 86_400,
+        "outputs_bytes": 256 * MIB,
     },
     "ClientSettings": {
         "payload_max_bytes": MIB,

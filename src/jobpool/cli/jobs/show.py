@@ -38,7 +38,7 @@ from jobpool.core.safe_text import lines, unstated_error
 from jobpool.core.units import show_duration
 from jobpool.errors import JobNotFound
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter, KindRecord
+from jobpool.store.records import Filter, KeptOutput, KindRecord
 
 _TEXT_MAX = 20_000
 
@@ -71,7 +71,7 @@ def show(
         job = _meant(found, meant, key, kind)
         job_id = job.id
         attempts = found.attempts(job_id)
-        output = found.output(job_id)
+        output, kept = found.output(job_id), found.kept_output(job_id)
         known = next((r for r in found.kinds() if r.kind == job.kind), None)
         payload = found.payload(job_id) if with_payload else None
         waits = _why_it_waits(found, job, known)
@@ -80,7 +80,8 @@ def show(
         shown = job_object(
             job, attempts, max_attempts=maximum, full=True, now_ms=now_ms()
         )
-        shown["output"] = output
+        shown["output"] = kept.output if kept else output
+        shown["output_dropped_at"] = iso_time(kept.dropped_at_ms) if kept else None
         if with_payload:
             shown["payload"] = decoded(payload)
         print_json(encodable(shown))
@@ -93,6 +94,19 @@ def show(
         heading("OUTPUT SO FAR")
         click.echo(lines(output.rstrip("\n"), _TEXT_MAX))
     _print_attempts(attempts)
+    if kept:
+        heading(f"OUTPUT OF {attempt_words(kept.attempt).upper()}")
+        text = _dropped(kept) if kept.output is None else kept.output.rstrip("\n")
+        click.echo(lines(text, _TEXT_MAX))
+
+
+def _dropped(kept: KeptOutput) -> str:
+    """Say when an output was dropped, and why."""
+    when = f"{iso_time(kept.dropped_at_ms)} ({ago(kept.dropped_at_ms, now_ms())})"
+    return (
+        f"dropped {when}: newer outputs took up its room; to keep more, raise "
+        "outputs in [retention]"
+    )
 
 
 def _meant(store: Store, job_id: int | None, key: str | None, kind: str | None) -> Job:

@@ -23,6 +23,8 @@ from jobpool.core.config.sources import field_of
 from jobpool.core.rules.limits import Effective, Limits, resolve
 
 _DECORATOR = "decorator, or its default"
+_POOLS_OWN = ("breaker_after", "keep_output")
+"""A decorator does not have them."""
 _MAXIMA = {"timeout": "timeout_max", "memory": "memory_max"}
 
 
@@ -62,9 +64,9 @@ def _limits_of(configuration: Configuration, spec: HandlerSpec) -> Iterator[Kind
     )
     for key, option in KIND.items():
         field = field_of(KindSettings, key) if key.startswith("max_") else None
-        if key == "breaker_after":
-            own = configured.breaker_after
-            value = pool.breaker_after if own is None else own
+        if key in _POOLS_OWN:
+            own = getattr(configured, key)
+            value = getattr(pool, key) if own is None else own
         elif field is not None:
             chosen = getattr(configured, field)
             value = getattr(spec.policy, field) if chosen is None else chosen
@@ -90,7 +92,7 @@ def _origin(
     if key.startswith("max_"):
         return setting.origin if setting else _DECORATOR
     pool_value = values.get(f"pools.{spec.pool}.{key}")
-    if key == "breaker_after" and pool_value is not None:
+    if key in _POOLS_OWN and pool_value is not None:
         return setting.origin if setting else pool_value.origin
     declared = getattr(spec.limits, field_of(Limits, key))
     if key == "memory_growth":  # no pool has one

@@ -152,7 +152,7 @@ def _retention_of(file: ConfigFile, value: Any) -> Iterator[tuple[Path, Sourced]
             known = RETENTION[path[-1]]
             yield from _section(file, path, ".".join(path), kept.raw, known)
         else:
-            yield (*path, "age"), kept
+            yield (*path, next(iter(RETENTION[path[-1]]))), kept
 
 
 def _pools_of(file: ConfigFile, value: Any) -> Iterator[tuple[Path, Sourced]]:

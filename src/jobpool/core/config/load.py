@@ -50,6 +50,8 @@ __all__ = [
     "top_value",
     "without_password",
 ]
+_KEPT_BY = {"age": "{}_s", "count": "{}_count", "size": "{}_bytes"}
+"""The field of `Retention` for each option."""
 _PLAIN = [key for key in TOP if key not in ("store", "app")]
 
 
@@ -88,9 +90,7 @@ def retention_of(sources: Sources) -> st.Retention:
     values = _retention(sources)
     return st.Retention(
         **{
-            f"{name}_s" if key == "age" else f"{name}_{key}": values[
-                _retention_name(name, key)
-            ].value
+            _KEPT_BY[key].format(name): values[_retention_name(name, key)].value
             for name, options in RETENTION.items()
             for key in options
         }
@@ -188,14 +188,15 @@ def _retention(sources: Sources) -> dict[str, Value]:
     default = st.Retention()
     found: dict[str, Value] = {}
     for name, options in RETENTION.items():
-        age_s = getattr(default, f"{name}_s")
-        usual = {"age": "forever" if age_s is None else age_s, "count": "none"}
         for key, option in options.items():
+            usual = getattr(default, _KEPT_BY[key].format(name))
+            if usual is None:
+                usual = option.show(None)
             found[_retention_name(name, key)] = value_of(
-                sources.stack, ("retention", name, key), option, usual[key]
+                sources.stack, ("retention", name, key), option, usual
             )
     return found
 
 
 def _retention_name(name: str, key: str) -> str:
-    return name if key == "age" else f"{name}.{key}"
+    return name if key == next(iter(RETENTION[name])) else f"{name}.{key}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from jobpool.core.config.settings import (
@@ -15,6 +16,7 @@ from jobpool.core.config.settings import (
     RETENTION_COUNT_MAX,
     SENDABLE_MAX_BYTES,
     SLOTS_MAX,
+    KeepOutput,
     SandboxLevel,
 )
 from jobpool.core.rules.limits import GROWTH_MAX
@@ -241,12 +243,15 @@ def _seen_core(part: Any) -> str:
     return part.strip() if isinstance(part, str) else _seen(part)
 
 
-def _level(value: Any, what: str) -> SandboxLevel:
-    if value not in list(SandboxLevel):
-        raise ConfigError(
-            f"{what}: expected one of {', '.join(SandboxLevel)}, got {_seen(value)}"
-        )
-    return SandboxLevel(value)
+def _one_of(choices: type[StrEnum]) -> Reader:
+    def read(value: Any, what: str) -> StrEnum:
+        if value not in list(choices):
+            raise ConfigError(
+                f"{what}: expected one of {', '.join(choices)}, got {_seen(value)}"
+            )
+        return choices(value)
+
+    return read
 
 
 def _show_flag(value: bool) -> str:  # noqa: FBT001 - as every `show`
@@ -265,6 +270,7 @@ _SIZE_OR_NONE = Option(_or_none(size_bytes), _show_or(show_size, "none"))
 _KEPT = Option(_or_none(duration_s, "forever"), _show_or(show_duration, "forever"))
 _TEXT = Option(_text)
 _FLAG = Option(_flag, _show_flag)
+_KEEP_OUTPUT = Option(_one_of(KeepOutput))
 _BREAKER = Option(_whole(0, 10**6))
 _PATHS = Option(_paths, _show_or(lambda paths: ", ".join(paths) or "nowhere", "all"))
 
@@ -299,7 +305,7 @@ POOL: Mapping[str, Option] = {
     "recycle_growth": _SIZE,
     "drain": _DURATION_OR_ZERO,
     "preload": _FLAG,
-    "sandbox": Option(_level),
+    "sandbox": Option(_one_of(SandboxLevel)),
     "write": _PATHS,
     "read": _PATHS,
     "network": _FLAG,
@@ -312,6 +318,7 @@ POOL: Mapping[str, Option] = {
     ),
     "idle_shrink": _DURATION,
     "output_max": _SIZE,
+    "keep_output": _KEEP_OUTPUT,
     "breaker_after": _BREAKER,
 }
 """Options of ``[pools.NAME]``."""
@@ -326,6 +333,7 @@ KIND: Mapping[str, Option] = {
     "max_attempts": Option(_whole(1, MAX_ATTEMPTS_MAX)),
     "max_crashes": Option(_whole(1, MAX_ATTEMPTS_MAX)),
     "breaker_after": _BREAKER,
+    "keep_output": _KEEP_OUTPUT,
 }
 """Options of ``[kinds."NAME"]``; they override the decorator's."""
 
@@ -335,13 +343,14 @@ KEPT: Mapping[str, Option] = {
         _or_none(_whole(1, RETENTION_COUNT_MAX)), _show_or("{:,}".format, "none")
     ),
 }
-"""Options of each state in ``[retention]``; a value by itself is the age."""
+"""Options of each state in ``[retention]``."""
 
 RETENTION: Mapping[str, Mapping[str, Option]] = {
     **dict.fromkeys(("succeeded", "canceled", "dead", "quarantined"), KEPT),
     "audit": {"age": _KEPT},
+    "outputs": {"size": _SIZE},
 }
-"""Options of ``[retention]``."""
+"""Options of ``[retention]``; a value by itself is the first of them."""
 
 _LISTS = {"size", "env", "write", "read", "cpus"}
 """Not settable by variables: their values have commas, as the pools' grammar does."""

@@ -32,6 +32,7 @@ RESULT_MAX_BYTES = MIB
 SENDABLE_MAX_BYTES = 8 * MIB
 """Upper bound of the caps on payloads and results: they are sent in one frame."""
 QUEUE_DEPTH_MAX = 10_000_000
+OUTPUTS_MAX_BYTES = 256 * MIB
 RETENTION_COUNT_MAX = 1_000_000
 """So many rows of an index are counted in each step of a prune: 30 ms."""
 MEMORY_BUDGET_SHARE = 0.8
@@ -48,6 +49,15 @@ class SandboxLevel(StrEnum):
     OFF = "off"
     STANDARD = "standard"
     STRICT = "strict"
+
+
+class KeepOutput(StrEnum):
+    """Of which attempts the store keeps what they have written."""
+
+    ALL = "all"
+    FAILED = "failed"
+    """Of those that did not succeed."""
+    NONE = "none"
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +99,7 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A pool with a size range drops a child that was not needed for this long."""
     output_max_bytes: int = MIB
     """How much of an attempt's stdout and stderr is buffered."""
+    keep_output: KeepOutput = KeepOutput.FAILED
     breaker_after: int = SLOW_AFTER
     """A kind is slowed after this many different jobs crash in a row; 0: never."""
 
@@ -107,6 +118,7 @@ class KindSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None = None
     max_crashes: int | None = None
     breaker_after: int | None = None
+    keep_output: KeepOutput | None = None
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +138,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     quarantined_count: int | None = None
     audit_s: float | None = 365 * 86400.0
     """How long it is kept what operators have done."""
+    outputs_bytes: int = OUTPUTS_MAX_BYTES
+    """An output of a successful attempt is kept until newer ones take up so much."""
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):

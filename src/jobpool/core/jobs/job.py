@@ -191,6 +191,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     result: bytes | None = None
     rule: str | None = None
     evidence: Evidence = Evidence()
+    keeps_output: bool = False
+    """The output of a successful attempt is stored too, not only of another one."""
     completed: bool = False
     """The handler has called `complete`: if its transaction was committed, that
     counts, and this unsuccessful settlement charges nothing."""

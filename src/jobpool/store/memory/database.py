@@ -22,12 +22,13 @@ from jobpool.core.formats import OLDEST
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.memory.tables import JobTable, Records, Row, Table
-from jobpool.store.records import AuditRow, KindRecord, PauseRow, Run
+from jobpool.store.records import AuditRow, KeptOutput, KindRecord, PauseRow, Run
 
 K = TypeVar("K")
 V = TypeVar("V")
 _STALE = "stale_settlements"
 _LEAST, _WANTED = "min_format", "wanted_format"
+_OUTPUTS = "output_kib"
 
 
 class MemoryDatabase:
@@ -48,6 +49,8 @@ class MemoryDatabase:
             with its digest: since when, and until when it leaves them to others.
         leaving: runs that drain or stop.
         deaths: of runs: when, and how many jobs died with them.
+        outputs: what successful attempts have written, by job, with its end in the
+            stream of all outputs, in KiB.
         breakers: kinds that crash in a row, and when they are tried again.
         audits: what operators have done, by id.
         commits: transactions so far that have changed something.
@@ -64,6 +67,7 @@ class MemoryDatabase:
         self.misfits: Records[tuple[int, str], tuple[int, int]] = Records()
         self.leaving: Records[str, bool] = Records()
         self.deaths: Records[str, tuple[int, int]] = Records()
+        self.outputs: Records[int, tuple[int, KeptOutput]] = Records()
         self.breakers: Records[str, tuple[Saved, int]] = Records()
         self.audits: Records[int, AuditRow] = Records()
         self.commits = 0
@@ -107,6 +111,23 @@ class MemoryDatabase:
             for what, pause in self.pauses.items()
             if pause.until_ms is None or pause.until_ms > now_ms
         }
+
+    def keep_output(self, job_id: int, kib: int, kept: KeptOutput) -> None:
+        """Store the output of a successful attempt."""
+        place = self.newest_output + kib
+        self.put(self._counters, _OUTPUTS, place)
+        self.put(self.outputs, job_id, (place, kept))
+
+    @property
+    def newest_output(self) -> int:
+        """The end of the stream of all outputs so far, in KiB."""
+        return self._counters.get(_OUTPUTS, 0)
+
+    def delete_job(self, job_id: int) -> None:
+        """Delete a job with everything that belongs to it."""
+        self.put(self.jobs, job_id, None)
+        if job_id in self.outputs:
+            self.put(self.outputs, job_id, None)
 
     @property
     def stale(self) -> int:

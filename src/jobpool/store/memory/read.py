@@ -23,6 +23,7 @@ from jobpool.store.records import (
     FigureRow,
     Filter,
     GroupRow,
+    KeptOutput,
     KindRecord,
     PauseRow,
     StatRow,
@@ -134,6 +135,12 @@ class Reading(MisfitKeeping):
         with self._session.reading:
             row = self._database.jobs.get(job_id)
             return None if row is None or row.held is None else row.held.output
+
+    def kept_output(self, job_id: int) -> KeptOutput | None:
+        """See `Store.kept_output`."""
+        with self._session.reading:
+            found = self._database.outputs.get(job_id)
+            return None if found is None else found[1]
 
     def find(
         self, which: Filter, limit: int = 100, before_id: int | None = None

@@ -22,7 +22,7 @@ from jobpool.store.operations.runs import (
     renewal,
 )
 from jobpool.store.records import Formats, KindRecord, Renewal, Run
-from jobpool.store.statements.validation import clean_text
+from jobpool.store.statements.validation import KIB, clean_text
 
 _replace = msgspec.structs.replace
 _RUN_KEPT_MS = 86_400_000
@@ -217,6 +217,22 @@ class RunKeeping(Leasing):
             self._database.jobs.tidy()
         return count
 
+    def drop_outputs(self, kept_bytes: int, limit: int = 1000) -> int:
+        """See `Store.drop_outputs`."""
+        with self._session.writing:
+            outputs, now_ms = self._database.outputs, self._clock.utc_ms()
+            last = self._database.newest_output - -(-kept_bytes // KIB)
+            old = sorted(
+                (place, job_id)
+                for job_id, (place, kept) in outputs.items()
+                if place <= last and kept.output is not None
+            )[: max(0, limit)]
+            for place, job_id in old:
+                _, kept = outputs[job_id]
+                dropped = _replace(kept, output=None, dropped_at_ms=now_ms)
+                self._database.put(outputs, job_id, (place, dropped))
+        return len(old)
+
     def forget(self, ids: Iterable[int]) -> int:
         """Delete finished jobs now, whatever their retention; others stay.
 
@@ -230,7 +246,7 @@ class RunKeeping(Leasing):
             for job_id in ids:
                 row = jobs.get(job_id)
                 if row is not None and row.finished_at_ms is not None:
-                    self._database.put(jobs, job_id, None)
+                    self._database.delete_job(job_id)
                     count += 1
         return count
 
@@ -241,7 +257,7 @@ class RunKeeping(Leasing):
             rank = finished.first()
             if rank is None or time_of(rank) >= before_ms:
                 return count
-            self._database.put(jobs, id_of(rank), None)
+            self._database.delete_job(id_of(rank))
         return max(0, limit)
 
     def _prune_audit(self, before_ms: int, limit: int) -> None:

@@ -24,7 +24,7 @@ from jobpool.store.memory.enqueue import Enqueueing
 from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.suspects import SuspectKeeping
 from jobpool.store.memory.tables import Begun, Ended, Held, Row, Spent, Tried
-from jobpool.store.records import Receipt
+from jobpool.store.records import KeptOutput, Receipt
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.validation import (
     COUNT_MAX,
@@ -35,6 +35,7 @@ from jobpool.store.statements.validation import (
     fit_delay_ms,
     fit_duration_s,
     fit_memory_bytes,
+    kib_of,
     text_of,
 )
 
@@ -87,6 +88,8 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping):
             now = Moment(now_ms, self._clock.boottime_s())
             settled = _ended(row, held, s, now)
         self._database.put_job(row, settled)
+        if s.keeps_output and s.state is _SUCCEEDED:
+            self._keep_output(settled, s)
         if s.suspect is not None:
             self._suspect(s.id, suspect=s.suspect)
         if s.followup is not None:
@@ -95,6 +98,12 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping):
         if s.fits:
             self._forget_misfits([s.id])
         return _ACCEPTED if s is end else Receipt.HANDED_ON
+
+    def _keep_output(self, row: Row, s: Settlement) -> None:
+        output = clean_text(s.evidence.output) or ""
+        ended_ms = row.finished_at_ms or 0
+        kept = KeptOutput(row.attempt, ended_ms, output, None)
+        self._database.keep_output(row.id, kib_of(output), kept)
 
     def record(self, beats: Sequence[Progress]) -> None:
         """See `Store.record`."""

@@ -179,6 +179,8 @@ def _publish(
             return None
         target.staged_to(session, note.id)
         take(session, note.id, sum(states.values()), stale)
+        for after, last in source.chunks():
+            put(session, "move_take_output", source.outputs(after, last))
         put(session, "move_take_run", runs)
         put(session, "move_take_kind", kinds)
         put(session, "move_take_pause", pauses)
@@ -196,9 +198,11 @@ def _verify(source: Source, session: Session, states: dict[str, int]) -> str:
     for after, last in source.chunks():
         _digest(given, source.jobs(after, last))
         _digest(given, (row[1:] for row in source.attempts(after, last)))
+        _digest(given, source.outputs(after, last))
         stretch = {"after": after, "last": last}
         _digest(taken, session.rows("move_taken_jobs", **stretch))
         _digest(taken, session.rows("move_taken_attempts", **stretch))
+        _digest(taken, session.rows("move_taken_outputs", **stretch))
     if found != states or given.digest() != taken.digest():
         raise StoreRefused(
             f"what was read back from {session.place} is not what {source.url} holds "

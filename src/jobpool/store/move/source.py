@@ -150,6 +150,12 @@ class Source:
             rows = session.rows("move_attempts", after=after, last=last)
         return self.fitter.attempts(rows)
 
+    def outputs(self, after: int, last: int) -> list[Row]:
+        """Return the outputs of successful attempts of a range, if readable."""
+        with self._reading() as session:
+            rows = session.rows("move_outputs", after=after, last=last)
+        return readable(integrity.OUTPUT, rows)
+
     def states(self) -> dict[str, int]:
         """Count the jobs by state."""
         with self._file.reading() as session:

@@ -10,6 +10,7 @@ from jobpool.store.records import (
     FigureRow,
     Filter,
     GroupRow,
+    KeptOutput,
     KindRecord,
     PauseRow,
     StatRow,
@@ -71,6 +72,12 @@ class Reading:
         with self._database.reading() as session:
             output: str | None = session.value("get_output", id=_storable(job_id))
         return output
+
+    def kept_output(self, job_id: int) -> KeptOutput | None:
+        """See `Store.kept_output`."""
+        with self._database.reading() as session:
+            rows = session.rows("get_kept_output", id=_storable(job_id))
+        return KeptOutput(*rows[0]) if rows else None
 
     def find(
         self, which: Filter, limit: int = 100, before_id: int | None = None

@@ -17,7 +17,7 @@ from jobpool.store.statements.formats import format_from
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import run_from
 from jobpool.store.statements.session import Database, Row, Session
-from jobpool.store.statements.validation import clean_text
+from jobpool.store.statements.validation import KIB, clean_text
 
 _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
@@ -222,6 +222,16 @@ class RunKeeping(Repairing):
             session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
         return len(old)
+
+    def drop_outputs(self, kept_bytes: int, limit: int = 1000) -> int:
+        """See `Store.drop_outputs`."""
+        with self._database.writing() as session:
+            return session.run(
+                "drop_outputs",
+                kept_kib=-(-kept_bytes // KIB),
+                limit=max(0, limit),
+                now_ms=self._database.now_ms(session),
+            )
 
 
 def renewal(*, is_held: bool, anew: bool, is_outdated: bool) -> Renewal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -25,6 +25,7 @@ from jobpool.store.statements.validation import (
     fit_delay_ms,
     fit_duration_s,
     fit_memory_bytes,
+    kib_of,
     text_of,
 )
 
@@ -82,6 +83,8 @@ class Settling(Repairing, Enqueueing):
             for places in _rounds(settlements):
                 batch = [settlements[place] for place in places]
                 known = self._settle_round(session, batch, now)
+                if kept := [_output_row(s, now) for s in batch if _is_kept(s, known)]:
+                    session.run("keep_outputs", rows=as_json(kept))
                 for place, settlement in zip(places, batch, strict=True):
                     receipts[place] = known.get(settlement.id, Receipt.STALE)
             if stale := receipts.count(Receipt.STALE):
@@ -268,6 +271,21 @@ def has_result(s: Settlement) -> bool:
     """Say whether a settlement has a result to store; null is not stored."""
     result = s.result
     return result is not None and result != _NULL and s.state is JobState.SUCCEEDED
+
+
+def _is_kept(s: Settlement, known: Mapping[int, Receipt]) -> bool:
+    """Say whether the output of a success that was accepted is to be stored."""
+    if not s.keeps_output:
+        return False
+    receipt = known.get(s.id)
+    has_succeeded = s.state is JobState.SUCCEEDED and receipt is Receipt.ACCEPTED
+    return has_succeeded or receipt is Receipt.COMPLETED
+
+
+def _output_row(s: Settlement, now: Moment) -> tuple[Any, ...]:
+    output = clean_text(s.evidence.output) or ""
+    _, ended_ms = now.of_attempt(s)
+    return s.id, kib_of(output), output, ended_ms
 
 
 def _is_plain(s: Settlement) -> bool:

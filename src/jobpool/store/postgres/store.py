@@ -80,7 +80,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
 
     _depth: DepthGuard
 
-    _DELETIONS = ("delete_attempts", "delete_jobs")
+    _DELETIONS = ("delete_outputs", "delete_attempts", "delete_jobs")
     _HELD_ELSEWHERE = "held_elsewhere"
     _LOCK_RUN = "lock_run"
     _LOCK_FORMATS = "lock_formats"

@@ -44,6 +44,7 @@ class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operat
         "delete_payloads",
         "delete_results",
         "delete_result_parts",
+        "delete_outputs",
         "delete_attempts",
         "delete_jobs",
     )

@@ -186,6 +186,13 @@ PAUSE: Mapping[str, Any] = {
     **dict.fromkeys(("since_ms", "until_ms"), Moment | None),
     **dict.fromkeys(("who", "note"), str | None),
 }
+OUTPUT: Mapping[str, Any] = {
+    "job_id": int,
+    "attempt": Count,
+    "at_ms": Moment,
+    "output": str | None,
+    "dropped_at_ms": Moment | None,
+}
 SUSPECT: Mapping[str, Any] = {"job_id": int, "since_ms": Moment}
 MISFIT: Mapping[str, Any] = {
     "job_id": int,

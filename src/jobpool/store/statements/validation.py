@@ -22,6 +22,7 @@ COUNT_MAX = 2**31 - 1
 ID_MAX = 2**63 - 1
 MAX_ATTEMPTS_MAX = 2**31
 MEMORY_MAX_BYTES = 2**60
+KIB = 1024
 _CODE_MIN, _CODE_MAX = -(2**31), 2**31 - 1
 _DURATION_MAX_S = TIME_MAX_MS / 1000
 
@@ -142,6 +143,11 @@ def clean_text(text: str | None) -> str | None:
 def text_of(output: bytes | None) -> str | None:
     """Decode a process's output to text that every database can hold."""
     return None if output is None else clean_text(output.decode("utf-8", "replace"))
+
+
+def kib_of(output: str) -> int:
+    """Return how many whole KiB an output takes up; at least one."""
+    return max(1, -(-len(output.encode()) // KIB))
 
 
 def fit_memory_bytes(value: int | None) -> int | None:

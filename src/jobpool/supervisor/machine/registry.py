@@ -17,7 +17,7 @@ from jobpool.core.application.handler_spec import (
     HandlerSpec,
 )
 from jobpool.core.config.kinds import settings_of
-from jobpool.core.config.settings import SandboxLevel, Settings
+from jobpool.core.config.settings import KeepOutput, SandboxLevel, Settings
 from jobpool.core.config.store_url import refuse_other_store
 from jobpool.core.jobs.job import JobState, Lease, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
@@ -94,6 +94,14 @@ class Registry:
             return 0
         own = settings_of(self._settings, spec).breaker_after
         return self._pools[spec.pool].breaker_after if own is None else own
+
+    def keep_output(self, kind: str) -> KeepOutput:
+        """Return of which attempts of a kind the output is stored."""
+        spec = self._specs.get(kind)
+        if spec is None or spec.pool not in self._pools:
+            return KeepOutput.FAILED
+        own = settings_of(self._settings, spec).keep_output
+        return self._pools[spec.pool].keep_output if own is None else own
 
     def limits(self, lease: Lease) -> Effective:
         """Return the limits of one attempt."""

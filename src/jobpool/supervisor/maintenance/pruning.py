@@ -47,6 +47,7 @@ class Pruning:
         """
         began_s, rows = self._clock.monotonic_s(), self.rows
         is_done = store.prune(retention, rows) < rows
+        is_done &= store.drop_outputs(retention.outputs_bytes, rows) < rows
         took_s = max(self._clock.monotonic_s() - began_s, 0.0)
         # One step that had to wait for others says little: no more than half or twice.
         fitting = rows * STEP_S / max(took_s, STEP_S / 2)

@@ -36,13 +36,17 @@ def test_without_settings_the_defaults_apply():
 def test_retention_has_an_age_and_may_have_a_count():
     """A value by itself is the age; what a table leaves out keeps its default."""
     files = toml(
-        "[retention]\nsucceeded = '1d'\ncanceled = { count = 5 }\n"
+        "[retention]\noutputs = '1GiB'\nsucceeded = '1d'\ncanceled = { count = 5 }\n"
         "quarantined = { age = 'forever', count = 'none' }\n"
         "[retention.dead]\nage = '90d'\ncount = 100000"
     )
     found = build(files=files)
     assert found.settings.retention == Retention(
-        succeeded_s=86400.0, canceled_count=5, dead_s=90 * 86400.0, dead_count=100_000
+        outputs_bytes=GIB,
+        succeeded_s=86400.0,
+        canceled_count=5,
+        dead_s=90 * 86400.0,
+        dead_count=100_000,
     )
     shown = {name: (v.shown, v.origin) for name, v in found.values.items()}
     assert shown["retention.dead"] == ("90d00h", "jobpool.toml [retention.dead] age")

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from jobpool.core.config.options import KIND, POOL, RETENTION, TOP, growth_factor
+from jobpool.core.config.options import KEPT, KIND, POOL, TOP, growth_factor
 from jobpool.core.jobs.job import NewJob
 from jobpool.core.units import duration_s, show_duration, show_size, size_bytes
 from jobpool.errors import ConfigError, UsageError
@@ -105,7 +105,7 @@ def test_durations_are_at_most_a_century():
         with pytest.raises(ConfigError, match="0 to 100 years"):
             duration_s(wrong)
     assert POOL["drain"].read(0, "drain") == 0
-    assert RETENTION["dead"].read("0s", "dead") == 0
+    assert KEPT["age"].read("0s", "dead") == 0
     for name in ("timeout", "idle_shrink", "recycle_age"):
         with pytest.raises(ConfigError, match="longer than 0"):
             POOL[name].read("0s", name)
@@ -179,7 +179,9 @@ SHOWN = {
     "breaker_after": (POOL, ["0", "5"]),
     "size": (POOL, ["4", "2..8"]),
     "memory_budget": (TOP, ["none", "1GiB"]),
-    "dead": (RETENTION, ["forever", "7d00h", "0ms"]),
+    "age": (KEPT, ["forever", "7d00h", "0ms"]),
+    "count": (KEPT, ["none", "100"]),
+    "keep_output": (POOL, ["all", "failed", "none"]),
     "max_attempts": (KIND, ["5"]),
     "memory_growth": (KIND, []),
 }

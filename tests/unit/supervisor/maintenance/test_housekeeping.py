@@ -55,7 +55,9 @@ def test_a_backlog_is_pruned_without_a_wait_for_the_next_turn(
     keeper: Housekeeping, chores: list[str]
 ) -> None:
     """A step that was full is soon followed by another one."""
-    full: Any = SimpleNamespace(prune=lambda _, rows: rows)
+    full: Any = SimpleNamespace(
+        prune=lambda _, rows: rows, drop_outputs=lambda _, rows: 0
+    )
     for turn in keeper._turns:
         turn.next_s += 3600.0
     keeper.start()

@@ -25,6 +25,7 @@ class Backlog:
         self.jobs = jobs
         self.row_s = row_s
         self.waits_s = 0.0
+        self.outputs = 0
         self.now_s = 100.0
 
     def monotonic_s(self) -> float:
@@ -36,6 +37,12 @@ class Backlog:
         self.jobs -= deleted
         self.now_s += deleted * self.row_s + self.waits_s
         return deleted
+
+    def drop_outputs(self, kept_bytes: int, limit: int) -> int:
+        del kept_bytes
+        dropped = min(limit, self.outputs)
+        self.outputs -= dropped
+        return dropped
 
 
 def step(pruning: Pruning, backlog: Any) -> float | None:
@@ -64,6 +71,16 @@ def test_others_get_twice_the_time_of_a_step() -> None:
     assert backlog.jobs == 0
     quick: Any = Backlog(10**9, 0.0)
     assert step(Pruning(quick), quick) == PAUSE_S_MIN
+
+
+def test_outputs_alone_are_a_backlog_too() -> None:
+    """Jobs and outputs go together; neither is left for the next half minute."""
+    backlog: Any = Backlog(0, 1e-4)
+    backlog.outputs = STEP_ROWS + 10
+    pruning = Pruning(backlog)
+    assert step(pruning, backlog) is not None
+    assert step(pruning, backlog) is None
+    assert backlog.outputs == 0
 
 
 def test_one_step_that_waits_for_others_says_little() -> None:

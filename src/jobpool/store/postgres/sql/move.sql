@@ -124,6 +124,19 @@ SELECT
 FROM jobpool.moving_attempts
 ORDER BY id
 
+-- name: move_take_output
+-- What a successful attempt has written.
+INSERT INTO jobpool.outputs (job_id, attempt, at_ms, output, dropped_at_ms, place)
+SELECT
+  kept.*,
+  (
+    SELECT max(nextval('jobpool.output_places'))
+    FROM generate_series(1, (octet_length(kept.output) + 1023) / 1024)
+  )
+FROM (
+  VALUES (%s::bigint, %s::bigint, %s::bigint, %s::text, %s::bigint)
+) AS kept (job_id, attempt, at_ms, output, dropped_at_ms)
+
 -- name: move_take_run
 -- An ended run: its kinds are pruned with it.
 INSERT INTO jobpool.runs (
@@ -216,6 +229,13 @@ FROM jobpool.attempts AS a
 JOIN jobpool.moving_jobs AS m ON m.id = a.job_id
 WHERE a.job_id > %(after)s AND a.job_id <= %(last)s
 ORDER BY a.job_id, a.id
+
+-- name: move_taken_outputs
+-- As they are held now.
+SELECT job_id, attempt, at_ms, output, dropped_at_ms
+FROM jobpool.outputs
+WHERE job_id > %(after)s AND job_id <= %(last)s
+ORDER BY job_id
 
 -- name: move_taken_states
 -- For the count.

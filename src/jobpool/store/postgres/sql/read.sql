@@ -18,6 +18,12 @@ FROM jobpool.attempts
 WHERE job_id = %(id)s
 ORDER BY id
 
+-- name: get_kept_output
+-- What its successful attempt has written.
+SELECT attempt, at_ms, output, dropped_at_ms
+FROM jobpool.outputs
+WHERE job_id = %(id)s
+
 -- name: get_output
 -- The output of its running attempt so far, if it runs.
 SELECT n.output

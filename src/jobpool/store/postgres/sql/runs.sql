@@ -360,6 +360,25 @@ JOIN jobpool.jobs AS j ON j.id = surplus.id
 WHERE j.state || '' = 'quarantined' AND j.finished_at_ms = surplus.finished_at_ms
 FOR UPDATE OF j SKIP LOCKED
 
+-- name: drop_outputs
+-- The oldest of those for which newer ones leave no room. What stays says that.
+UPDATE jobpool.outputs
+SET output = NULL, place = NULL, dropped_at_ms = %(now_ms)s
+WHERE job_id IN (
+  SELECT job_id
+  FROM jobpool.outputs
+  WHERE place IS NOT NULL
+    AND place <= (
+      SELECT max(place) FROM jobpool.outputs WHERE place IS NOT NULL
+    ) - %(kept_kib)s::bigint
+  ORDER BY place
+  LIMIT %(limit)s
+)
+
+-- name: delete_outputs
+-- Of pruned jobs.
+DELETE FROM jobpool.outputs WHERE job_id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+
 -- name: delete_attempts
 -- Of pruned jobs.
 DELETE FROM jobpool.attempts

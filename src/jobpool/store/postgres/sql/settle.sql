@@ -260,6 +260,27 @@ WHERE j.id = ended.id
   AND j.token = ended.token
   AND j.state || '' = 'leased'
 
+-- name: keep_outputs
+-- :rows holds [id, KiB, output, when it ended] of jobs that have succeeded, in order.
+INSERT INTO jobpool.outputs (job_id, attempt, place, output, at_ms)
+SELECT
+  j.id,
+  j.attempt,
+  (
+    SELECT max(nextval('jobpool.output_places'))
+    FROM generate_series(1, (kept.value ->> 1)::integer)
+  ),
+  kept.value ->> 2,
+  (kept.value ->> 3)::bigint
+FROM jsonb_array_elements(%(rows)s::jsonb) AS kept
+JOIN jobpool.jobs AS j ON j.id = (kept.value ->> 0)::bigint
+ON CONFLICT (job_id) DO UPDATE SET
+  attempt = excluded.attempt,
+  place = excluded.place,
+  output = excluded.output,
+  at_ms = excluded.at_ms,
+  dropped_at_ms = NULL
+
 -- name: count_stale
 -- Settlements under a superseded token, up to 2^53, so that it never fails.
 UPDATE jobpool.meta

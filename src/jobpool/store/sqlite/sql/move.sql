@@ -111,6 +111,14 @@ CROSS JOIN jobpool_attempts AS a ON a.job_id = j.id
 WHERE j.id > :after AND j.id <= :last
 ORDER BY a.job_id, a.id
 
+-- name: move_outputs
+-- What was written by successful attempts of these jobs.
+SELECT o.job_id, o.attempt, o.at_ms, o.output, o.dropped_at_ms
+FROM jobpool_outputs AS o
+CROSS JOIN jobpool_jobs AS j ON j.id = o.job_id
+WHERE o.job_id > :after AND o.job_id <= :last
+ORDER BY o.job_id
+
 -- name: move_runs
 -- All of them have ended.
 SELECT

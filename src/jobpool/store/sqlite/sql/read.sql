@@ -18,6 +18,12 @@ FROM jobpool_attempts
 WHERE job_id = :id
 ORDER BY id
 
+-- name: get_kept_output
+-- What its successful attempt has written.
+SELECT attempt, at_ms, iif(typeof(output) = 'text', output, NULL), dropped_at_ms
+FROM jobpool_outputs
+WHERE job_id = :id
+
 -- name: get_output
 -- The output of its running attempt so far, if it runs.
 SELECT iif(typeof(n.output) = 'text', n.output, NULL)

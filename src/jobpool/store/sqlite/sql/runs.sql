@@ -263,6 +263,25 @@ WHERE NOT EXISTS (
       AND +j.state = 'leased'
   )
 
+-- name: drop_outputs
+-- The oldest of those for which newer ones leave no room. What stays says that.
+UPDATE jobpool_outputs
+SET output = NULL, place = NULL, dropped_at_ms = :now_ms
+WHERE job_id IN (
+  SELECT job_id
+  FROM jobpool_outputs
+  WHERE place IS NOT NULL
+    AND place <= (
+      SELECT max(place) FROM jobpool_outputs WHERE place IS NOT NULL
+    ) - :kept_kib
+  ORDER BY place
+  LIMIT :limit
+)
+
+-- name: delete_outputs
+-- Of pruned jobs.
+DELETE FROM jobpool_outputs WHERE job_id IN (SELECT value FROM json_each(:ids))
+
 -- name: delete_attempts
 -- Of pruned jobs.
 DELETE FROM jobpool_attempts WHERE job_id IN (SELECT value FROM json_each(:ids))

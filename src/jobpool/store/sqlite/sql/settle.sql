@@ -302,6 +302,20 @@ WHERE jobpool_jobs.id = ended.id
   AND +jobpool_jobs.state = 'leased'
 RETURNING id
 
+-- name: keep_outputs
+-- :rows holds [id, KiB, output, when it ended] of jobs that have succeeded, in order.
+INSERT OR REPLACE INTO jobpool_outputs (job_id, attempt, place, output, at_ms)
+SELECT
+  j.id,
+  j.attempt,
+  coalesce((SELECT max(place) FROM jobpool_outputs WHERE place IS NOT NULL), 0)
+  + sum(json_extract(kept.value, '$[1]')) OVER (ORDER BY kept.key),
+  json_extract(kept.value, '$[2]'),
+  json_extract(kept.value, '$[3]')
+FROM json_each(:rows) AS kept
+CROSS JOIN jobpool_jobs AS j
+WHERE j.id = json_extract(kept.value, '$[0]')
+
 -- name: insert_results
 -- :rows holds [id, first byte from 1, length] within :blobs. A row that already exists
 -- was written by another program.

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from jobpool.core.config.settings import KeepOutput
 from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import Ending, account
@@ -49,6 +50,8 @@ class Accounting:
         now_ms = lease.leased_at_ms + round(held_s * 1000)
         accounted = account(lease, job.policy, ending, now_ms=now_ms)
         settlement = _timed(accounted, job, done, step)
+        if ending.evidence.output and step.registry is not None:
+            settlement = _keeping(step.registry.keep_output(lease.kind), settlement)
         waits = claimed = done is not None and done.completed
         if claimed:
             settlement = self.completions.hold(job, slot.name, settlement)
@@ -73,6 +76,17 @@ def of_done(job: Assigned, done: Done, step: Step) -> tuple[float, float]:
     began_s = min(max(job.sent_s, done.began_s), now_s)
     ended_s = min(began_s + done.duration_s, now_s)
     return began_s + job.slept_s, ended_s + step.slept_s
+
+
+def _keeping(keep: KeepOutput, settlement: Settlement) -> Settlement:
+    """Return a settlement of an attempt with output, of which that is stored or not."""
+    kept: Settlement = settlement
+    if keep is KeepOutput.ALL:
+        kept = msgspec.structs.replace(settlement, keeps_output=True)
+    elif keep is KeepOutput.NONE:
+        evidence = msgspec.structs.replace(settlement.evidence, output=None)
+        kept = msgspec.structs.replace(settlement, evidence=evidence)
+    return kept
 
 
 def _timed(

@@ -7,6 +7,7 @@ not changed is not written. The last progress is written with the attempt's end.
 
 from __future__ import annotations
 
+from jobpool.core.config.settings import KeepOutput
 from jobpool.core.jobs.job import Progress
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.protocol.messages import Beat
@@ -52,9 +53,14 @@ class ProgressReports:
         if detail.seq != job.seq:
             return  # sampled before the present attempt began
         job.rss_bytes = detail.rss_bytes
-        if detail.output is not None:
+        if detail.output is not None and self._may_show(job):
             job.output = detail.output
         self._set_moments(slot, job)
+
+    def _may_show(self, job: Assigned) -> bool:
+        registry = self._step.registry
+        keep = registry.keep_output(job.lease.kind) if registry else None
+        return keep is not KeepOutput.NONE
 
     def _set_moments(self, slot: Slot, job: Assigned) -> None:
         now_s = self._step.now_s

@@ -2,10 +2,12 @@
 
 import pytest
 
-from jobpool.sandbox.protocol.messages import Beat
+from jobpool.core import events as ev
+from jobpool.core.config.settings import KeepOutput, KindSettings
+from jobpool.sandbox.protocol.messages import Beat, Raised
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
-from support.machine.world import World
+from support.machine.world import World, pool
 
 SEEN_WITHIN_S = 0.5
 
@@ -109,6 +111,40 @@ def test_memory_and_output_of_running_attempts_are_written_together(world):
     ]
     world.wait(5)
     assert written(world) == []
+
+
+@pytest.mark.parametrize(
+    ("of_pool", "of_kind", "kept"),
+    [
+        ("failed", None, (False, "good", "bad")),
+        ("all", None, (True, "good", "bad")),
+        ("none", None, (False, None, None)),
+        ("none", "all", (True, "good", "bad")),
+        ("all", "none", (False, None, None)),
+        ("all", "failed", (False, "good", "bad")),
+    ],
+)
+def test_output_goes_with_the_ends_of_which_it_is_kept(of_pool, of_kind, kept):
+    """A kind's setting before its pool's; the log has it in any case."""
+    own = KindSettings(keep_output=KeepOutput(of_kind) if of_kind else None)
+    cpu = pool(keep_output=KeepOutput(of_pool))
+    world = World(cpu, kinds={"cpu.work": own}).up()
+    for _ in range(2):
+        world.job()
+    world.notify()
+    see(world, 0, 1, b"so far")
+    world.wait(2)
+    shown = [c.progress.output for c in world.took(cmd.Record)]
+    assert shown == [None if kept[2] is None else b"so far"]
+    world.done(0, output=b"good")
+    world.done(1, output=b"bad", error=Raised(["ValueError"], "no", ""))
+    good, bad = world.settled
+    found = (good.keeps_output, good.evidence.output, bad.evidence.output)
+    assert found == kept
+    assert [e.line for e in world.said if isinstance(e, ev.JobOutput)] == [
+        "good",
+        "bad",
+    ]
 
 
 def test_what_was_shown_of_an_attempt_ends_with_it(world):

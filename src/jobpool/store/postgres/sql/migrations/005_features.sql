@@ -116,13 +116,22 @@ CREATE TABLE jobpool.audit (
 
 CREATE INDEX audit_at ON jobpool.audit (at_ms);
 
--- The tail of what the last attempt of a finished job has written.
+-- The tail of what the successful attempt of a job has written. `place` is its end in
+-- the stream of all outputs, in KiB: so the newest that fit a cap are found without a sum.
+-- It comes from a sequence, for which no two supervisors wait. Of one that was dropped
+-- for the cap, only that is left.
+CREATE SEQUENCE jobpool.output_places;
+
 CREATE TABLE jobpool.outputs (
   job_id bigint PRIMARY KEY,
   attempt bigint NOT NULL,
   at_ms bigint NOT NULL,
-  output text COLLATE "C" NOT NULL
+  place bigint,
+  output text COLLATE "C",
+  dropped_at_ms bigint
 );
+
+CREATE INDEX outputs_place ON jobpool.outputs (place) WHERE place IS NOT NULL;
 
 -- Histograms of what attempts have used, by kind and week: bucket b counts those of at
 -- most 1.05^b, in bytes or milliseconds. `censored` are those that were killed there:

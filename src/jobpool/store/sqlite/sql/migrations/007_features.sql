@@ -90,13 +90,19 @@ CREATE TABLE jobpool_audit (
 
 CREATE INDEX jobpool_audit_at ON jobpool_audit (at_ms);
 
--- The tail of what the last attempt of a finished job has written.
+-- The tail of what the successful attempt of a job has written. `place` is its end in
+-- the stream of all outputs, in KiB: so the newest that fit a cap are found without a sum.
+-- Of one that was dropped for the cap, only that is left.
 CREATE TABLE jobpool_outputs (
   job_id INTEGER PRIMARY KEY NOT NULL,
   attempt INTEGER NOT NULL CHECK (attempt | 0 IS attempt),
   at_ms INTEGER NOT NULL CHECK (at_ms | 0 IS at_ms),
-  output TEXT NOT NULL CHECK (output < x'')
+  place INTEGER CHECK (place | 0 IS place),
+  output TEXT CHECK (output < x''),
+  dropped_at_ms INTEGER CHECK (dropped_at_ms | 0 IS dropped_at_ms)
 );
+
+CREATE INDEX jobpool_outputs_place ON jobpool_outputs (place) WHERE place IS NOT NULL;
 
 -- Histograms of what attempts have used, by kind and week: bucket b counts those of at
 -- most 1.05^b, in bytes or milliseconds. `censored` are those that were killed there:
