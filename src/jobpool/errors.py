@@ -132,6 +132,13 @@ class StoreRefused(StoreError):
     """
 
 
+class StoreWentBack(StoreRefused):
+    """The store holds less than it did: a backup was put in its place.
+
+    A supervisor that meets this ends its jobs and writes nothing more.
+    """
+
+
 class OutcomeUnknown(StoreError):
     """The answer to a commit was lost, and the store could not be asked about it.
 

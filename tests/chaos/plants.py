@@ -130,8 +130,8 @@ PLANTS = (
             ),
             Edit(
                 "store/sqlite/tokens.py",
-                "        number << _RANDOM_BITS | word >> (32 - _RANDOM_BITS)\n",
-                "        number << _RANDOM_BITS\n",
+                "        number << TOKEN_BITS | word >> (32 - TOKEN_BITS)\n",
+                "        number << TOKEN_BITS\n",
             ),
         ),
     ),

@@ -399,6 +399,7 @@ def _through_link(name: str) -> Any:
 for _name in (
     "begin_run",
     "renew",
+    "confirm",
     "end_run",
     "grant_format",
     "open_runs",

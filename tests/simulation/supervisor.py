@@ -213,6 +213,8 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             opener=self._open_for_renewal,
             post=self._reactor.post,
             on_wake=self._on_store_wake,
+            known=self._store.known,
+            lost=self._store.give_up,
             clock=host.clock,
         )
         for part in (self._store, self._renewal):

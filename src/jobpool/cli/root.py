@@ -44,12 +44,15 @@ _COMMANDS = {
     "cancel": _Command("jobs.operate:cancel", "Cancel jobs."),
     "retry": _Command("jobs.operate:retry", "Run dead or waiting jobs now."),
     "release": _Command("jobs.operate:release", "Put quarantined jobs back in line."),
-    "pause": _Command("admin.pause:pause", "Stop starting jobs of a pool or kind."),
-    "resume": _Command("admin.pause:resume", "Start a paused pool or kind again."),
+    "pause": _Command("admin.pause:pause", "Stop starting jobs: a pool, a kind, all."),
+    "resume": _Command("admin.pause:resume", "Undo a pause: a pool, a kind, all."),
     "reclaim": _Command("admin.reclaim:reclaim", "Take back a dead supervisor's jobs."),
     "prune": _Command("admin.prune:prune", "Delete old finished jobs."),
     "migrate": _Command(
         "admin.migrate:migrate", "Create the store, or upgrade its schema."
+    ),
+    "restored": _Command(
+        "admin.restored:restored", "Make a store usable that was restored."
     ),
     "move": _Command("admin.move:move", "Move a SQLite queue to PostgreSQL."),
     "alive": _Command(

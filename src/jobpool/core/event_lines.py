@@ -246,6 +246,7 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case 
             | ev.LeaseRegained()
             | ev.StoreConcern()
             | ev.SupervisorOutdated()
+            | ev.StoreWentBack()
         ):
             yield from _lease_parts(event)
         case ev.UnknownKinds():
@@ -259,7 +260,11 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case 
 
 
 def _lease_parts(
-    event: ev.LeaseFenced | ev.LeaseRegained | ev.StoreConcern | ev.SupervisorOutdated,
+    event: ev.LeaseFenced
+    | ev.LeaseRegained
+    | ev.StoreConcern
+    | ev.StoreWentBack
+    | ev.SupervisorOutdated,
 ) -> Iterator[str]:
     match event:
         case ev.LeaseFenced():
@@ -273,6 +278,9 @@ def _lease_parts(
                 yield "lease not renewed"
                 yield f"could not renew for {silent}"
                 yield f"{ended}, so that no other host runs them twice"
+        case ev.StoreWentBack():
+            yield "store went back in time"
+            yield event.error
         case ev.LeaseRegained():
             yield "lease renewed again"
             away = show_duration(round(event.away_s, 1))

@@ -169,6 +169,15 @@ class StoreBack(Event, frozen=True, kw_only=True):
     away_s: float
 
 
+class StoreWentBack(Event, frozen=True, kw_only=True):
+    """The store holds less than it did: this supervisor ends, and writes nothing."""
+
+    name = "store_went_back"
+    level = Level.ERROR
+
+    error: str
+
+
 class StaleSettlement(Event, frozen=True, kw_only=True):
     """A settlement under a superseded lease was refused; it changed nothing."""
 

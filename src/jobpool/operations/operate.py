@@ -21,6 +21,7 @@ from jobpool.operations.id_ranges import IdRanges
 from jobpool.operations.jobs import Cancel, Release, Retry
 from jobpool.operations.principal import NAME_MAX, Principal, Role
 from jobpool.operations.queue import Enqueue, Pause, Prune, Reclaim, Resume
+from jobpool.operations.restored import Restored
 from jobpool.store.protocol import Store
 from jobpool.store.records import AuditEntry, AuditFilter
 from jobpool.store.statements.validation import clean_text
@@ -34,6 +35,7 @@ LEAST_ROLE: Mapping[type[Action], Role] = {
     Resume: Role.OPERATOR,
     Prune: Role.ADMIN,
     Reclaim: Role.ADMIN,
+    Restored: Role.ADMIN,
 }
 """Who may do it: every action has a line."""
 NOTE_MAX = 1000

@@ -52,18 +52,20 @@ def _enqueue(store: Store, batch: Sequence[NewJob], stored: list[Enqueued]) -> S
 
 
 class _Pausing(Action, frozen=True, kw_only=True):
-    """A pool or a kind."""
+    """A pool, a kind, or all of them."""
 
     pool: str | None = None
     kind: str | None = None
+    whole_store: bool = False
 
     def target(self) -> dict[str, Any]:
         """See `Action.target`."""
-        return _named(pool=self.pool, kind=self.kind)
+        whole_store = self.whole_store or None
+        return _named(pool=self.pool, kind=self.kind, whole_store=whole_store)
 
 
 class Pause(_Pausing, frozen=True, kw_only=True):
-    """Start no more jobs of a pool or a kind."""
+    """Start no more jobs of a pool, of a kind, or at all."""
 
     name = "pause"
     for_s: float | None = None
@@ -71,7 +73,7 @@ class Pause(_Pausing, frozen=True, kw_only=True):
 
     def target(self) -> dict[str, Any]:
         """See `Action.target`."""
-        return _named(pool=self.pool, kind=self.kind, for_s=self.for_s)
+        return {**super().target(), **_named(for_s=self.for_s)}
 
     def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
         """See `Action.steps`."""
@@ -80,6 +82,7 @@ class Pause(_Pausing, frozen=True, kw_only=True):
             is_made=store.pause(
                 pool=self.pool,
                 kind=self.kind,
+                whole_store=self.whole_store,
                 for_s=self.for_s,
                 who=by.who,
                 note=self.note,
@@ -99,7 +102,9 @@ class Resume(_Pausing, frozen=True, kw_only=True):
 
     def _resume(self, store: Store) -> Change:
         """Undo a pause, and close the circuit breaker of a kind."""
-        is_made = store.resume(pool=self.pool, kind=self.kind)
+        is_made = store.resume(
+            pool=self.pool, kind=self.kind, whole_store=self.whole_store
+        )
         broken = [one for one in store.breakers() if one.kind == self.kind]
         store.save_breakers(msgspec.structs.replace(one, crashes=0) for one in broken)
         return Change(is_made=is_made or bool(broken))

@@ -42,13 +42,16 @@ from jobpool.store.records import (
     LeaseBatch,
     MisfitRow,
     PauseRow,
+    Position,
     Receipt,
     Renewal,
     Run,
     StatRow,
     SuspectRow,
+    UnfinishedRow,
     WaitingRow,
 )
+from jobpool.store.watermark import Watermark
 
 
 class Store(Protocol):
@@ -138,16 +141,38 @@ class Store(Protocol):
         """
         ...
 
-    def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
+    def confirm(self, known: Watermark) -> None:
+        """Compare the store with what a run knows to be in it.
+
+        Raises:
+            StoreWentBack: the store holds less than it did.
+        """
+        ...
+
+    def renew(
+        self,
+        run_id: str,
+        ttl_s: float,
+        *,
+        anew: bool = False,
+        known: Watermark | None = None,
+    ) -> Renewal:
         """Extend all leases of a run to *ttl_s* from now.
 
         Leases that have run out are only extended if *anew* is true. So a supervisor
         learns that others may have taken its jobs before it can lease new ones. If the
         answer is lost, the leases may have been extended; renew again.
 
+        Args:
+            run_id: the run.
+            ttl_s: the new time to live.
+            anew: as said.
+            known: compared first, then brought up to date.
+
         Raises:
-            StoreRefused: the run is unknown here: this is not the database in which
-                it began. Nothing was changed.
+            StoreWentBack: the store holds less than *known* says, or the run is
+                unknown here: this is not the database in which it began. Nothing was
+                changed.
         """
         ...
 
@@ -217,7 +242,8 @@ class Store(Protocol):
         """Lease due jobs to a run.
 
         First moves up to 1,000 due pending jobs to runnable, and cancels up to 1,000
-        expired ones. Skips paused pools and kinds. Grants at most one suspect, ahead
+        expired ones. Skips paused pools and kinds; while the whole store is paused
+        it does nothing. Grants at most one suspect, ahead
         of every other job, and only while no other suspect is leased in the whole
         store. Grants nothing while another run of the same host has a suspect on
         probation, and nothing ahead of due suspects to a run that takes none yet.
@@ -452,15 +478,17 @@ class Store(Protocol):
         *,
         pool: str | None = None,
         kind: str | None = None,
+        whole_store: bool = False,
         for_s: float | None = None,
         who: str | None = None,
         note: str | None = None,
     ) -> bool:
-        """Stop leasing a pool or a kind.
+        """Stop leasing a pool, a kind or anything.
 
         Args:
             pool: the pool.
             kind: or the kind.
+            whole_store: or all of them.
             for_s: until so long from now by the store's clock; None: until resumed. It
                 replaces the end of a pause that there is.
             who: who pauses it, for others to see.
@@ -470,12 +498,18 @@ class Store(Protocol):
             False: it was paused already, with this end.
 
         Raises:
-            UsageError: neither is named, or both; or it would end at once.
+            UsageError: not just one of them is named; or it would end at once.
         """
         ...
 
-    def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
-        """Lease a pool or a kind again; False: it was not paused."""
+    def resume(
+        self,
+        *,
+        pool: str | None = None,
+        kind: str | None = None,
+        whole_store: bool = False,
+    ) -> bool:
+        """Undo the same pause; others stay. False: it was not paused."""
         ...
 
     def audit(self, entry: AuditEntry, audit_id: int | None = None) -> int:
@@ -509,7 +543,31 @@ class Store(Protocol):
         ...
 
     def paused(self) -> list[tuple[str, str]]:
-        """Return what is paused: ``("pool" | "kind", name)``."""
+        """Return what is paused: ``("pool" | "kind", name)`` or ``("store", "")``."""
+        ...
+
+    def position(self) -> Position:
+        """Return how far the store has come.
+
+        Raises:
+            StoreRefused: its source of tokens is damaged.
+        """
+        ...
+
+    def unfinished(self) -> list[UnfinishedRow]:
+        """Return counts of unfinished jobs by kind and pool."""
+        ...
+
+    def begin_anew(self, *, tokens: int, last_id: int) -> None:
+        """Count a restore, and let tokens and ids go on after these.
+
+        Neither is ever lowered. Where they are sequences, they are raised at once, even
+        if the transaction is rolled back.
+
+        Args:
+            tokens: as in `Position`.
+            last_id: as in `Position`.
+        """
         ...
 
     def pauses(self) -> list[PauseRow]:

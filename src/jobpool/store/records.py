@@ -103,6 +103,8 @@ class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     max_crashes: int
     updated_at_ms: int = 0
+    at_most_once: tuple[str, ...] = ()
+    """Its names (its own, its aliases) if its jobs run at most once."""
 
     @property
     def schema_digest(self) -> str:
@@ -143,6 +145,32 @@ class MisfitRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     jobs: int
     since_ms: int
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a store has come."""
+
+    now_ms: int
+    """Its clock."""
+    newest_ms: int | None
+    """The newest time of the past that it holds; None: there is none."""
+    tokens: int
+    """Where its source of tokens stands: a count, without a token's random bits."""
+    last_id: int
+    """The highest id that it has given to a job."""
+    restores: int
+    """How often it was restored from a backup."""
+
+
+class UnfinishedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Unfinished jobs of one kind and pool."""
+
+    kind: str
+    pool: str
+    due: int
+    """Jobs that are leased or due."""
+    later: int
+    """Jobs that are not due yet."""
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.config.settings import Settings
@@ -175,6 +177,8 @@ class _Supervisor:
             opener=self._open_for_renewal,
             post=self._reactor.post,
             on_wake=self._on_store_wake,
+            known=self._store.known,
+            lost=self._store.give_up,
             clock=clock,
         )
 
@@ -323,6 +327,7 @@ class _Supervisor:
             sent_s = self._clock.monotonic_s()
             lease_s = published_ttl_s(ttl_s) if shared else ttl_s
             self._entry.begin(store, registry.records(), lease_s)
+            store.confirm(self._store.known)
             seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
             # Only now: renewing a run that is not entered yet reports the wrong store.
             # A thread may be refused; then all this is tried again.
@@ -350,7 +355,10 @@ class _Supervisor:
 
     def _leave(self, finish: cmd.Finish) -> None:
         """End the run in the store and report how it ended."""
-        if finish.leases_held == 0:
+        if self._store.is_lost:  # What it settled or handed back was not written.
+            held = finish.leases_held + finish.handed_back
+            finish = msgspec.structs.replace(finish, handed_back=0, leases_held=held)
+        elif finish.leases_held == 0:
             self._store.chore(self._entry.end)
         self._report_stopped(finish)
 

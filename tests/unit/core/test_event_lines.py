@@ -100,6 +100,10 @@ LINES = [
     ),
     (ev.StoreBack(at_ms=0, away_s=61.0), ["store available again", "after 1m01s"]),
     (
+        ev.StoreWentBack(at_ms=0, error="it does not know this run any more"),
+        ["store went back in time", "it does not know this run any more"],
+    ),
+    (
         ev.StaleSettlement(at_ms=0, id=5, token=9, outcome=Outcome.FAILED),
         ["job 5 stale", "failed refused: its lease was superseded"],
     ),

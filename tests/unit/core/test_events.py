@@ -140,6 +140,7 @@ def test_the_names_of_events_are_as_agreed():
         "store_back",
         "store_concern",
         "store_trouble",
+        "store_went_back",
         "supervisor_draining",
         "supervisor_outdated",
         "supervisor_ready",

@@ -1,4 +1,4 @@
-"""`jobpool pause` and `resume`: stop and restart leasing of a pool or a kind."""
+"""`jobpool pause` and `resume`: stop and restart leasing of a pool, a kind or all."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ def _which(command: C) -> C:
         click.option(
             "--force", is_flag=True, help="Accept a name that is not in use yet."
         ),
+        click.option(
+            "--all", "whole_store", is_flag=True, help="The whole store, at once."
+        ),
         json_flag,
         store_flags,
         note_flag,
@@ -46,7 +49,7 @@ def _which(command: C) -> C:
 )
 @_which
 def pause(*, duration: str | None, **given: Any) -> None:
-    """Stop starting jobs of a pool or a kind; running ones go on."""
+    """Stop starting jobs of a pool, of a kind, or all; running ones go on."""
     for_s = None if duration is None else duration_s(duration, "--for")
     if for_s == 0:
         raise click.UsageError("--for must be longer than 0, such as 10m")
@@ -56,7 +59,11 @@ def pause(*, duration: str | None, **given: Any) -> None:
 @click.command()
 @_which
 def resume(**given: Any) -> None:
-    """Start jobs again of a paused pool, or of a paused or crashing kind."""
+    """Start jobs again of a paused pool, or of a paused or crashing kind.
+
+    --all undoes `pause --all`, and the pause that `restored` makes; pools and kinds
+    that were paused by themselves stay so.
+    """
     _switch(Resume, "resumed", **given)
 
 
@@ -66,18 +73,20 @@ def _switch(
     *,
     pools: tuple[str, ...],
     kinds: tuple[str, ...],
+    whole_store: bool,
     store: str | None,
     config: str | None,
     force: bool,
     note: str | None,
     as_json: bool,
 ) -> None:
-    if not pools and not kinds:
+    if not pools and not kinds and not whole_store:
         raise click.UsageError(
-            "name a pool or a kind: --pool io, or --kind shop.thumbnail"
+            "name a pool or a kind: --pool io, or --kind shop.thumbnail; or say --all"
         )
-    targets = [{"pool": check_pool(name)} for name in pools]
+    targets: list[dict[str, Any]] = [{"pool": check_pool(name)} for name in pools]
     targets += [{"kind": check_kind(name)} for name in kinds]
+    targets += [{"whole_store": True}] if whole_store else []
     sources = own_sources(store, config)
     with opened(sources) as found:
         if not force:
@@ -92,5 +101,6 @@ def _switch(
             if as_json:
                 print_json({**target, past: True, "changed": changed})
             else:
-                (what, name), *_ = target.items()
-                print_line(f"{what} {name} {past}", "" if changed else "(no change)")
+                ((what, name),) = target.items()
+                shown = "the whole store" if name is True else f"{what} {name}"
+                print_line(f"{shown} {past}", "" if changed else "(no change)")

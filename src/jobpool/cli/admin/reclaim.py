@@ -68,6 +68,9 @@ def _list(store: Store, runs: list[Run], *, as_json: bool) -> None:
 
 def _reclaim(store: Store, run: Run, note: str | None, *, as_json: bool) -> None:
     from jobpool.supervisor.maintenance.lost_jobs import (  # noqa: PLC0415 - brings the sandbox
+        PublishedPolicies,
+    )
+    from jobpool.supervisor.maintenance.lost_jobs import (  # noqa: PLC0415 - likewise
         reclaim as take_back,
     )
 
@@ -75,7 +78,13 @@ def _reclaim(store: Store, run: Run, note: str | None, *, as_json: bool) -> None
 
     def take() -> int:
         held = len(store.leases_of(run.id))
-        events[:] = take_back(store, run, running=None, now_ms=now_ms())
+        events[:] = take_back(
+            store,
+            run,
+            running=None,
+            registry=PublishedPolicies(store.kinds()),
+            now_ms=now_ms(),
+        )
         return held - len(store.leases_of(run.id))
 
     operating(store, Reclaim(run=run.id, host=run.host, take_back=take, note=note))

@@ -179,6 +179,10 @@ def _by_pool(seen: _Status) -> dict[str, dict[str, int]]:
 def _print(seen: _Status, *, figures: bool) -> None:
     now = now_ms()
     print_line(f"store  {seen.url}")
+    for one in seen.pauses:
+        if not one.name:
+            what = "PAUSED: nothing starts"
+            print_line(what, pause_words(one, now), "jobpool resume --all")
     if not seen.runs:
         print_line("no supervisor is running; start one: jobpool --pools cpu=4,io=16")
     for run in seen.runs:
@@ -202,9 +206,9 @@ def _print(seen: _Status, *, figures: bool) -> None:
         _print_pools(seen, pools)
     _print_unserved(seen)
     _print_waiting(seen)
-    if seen.pauses:
+    if pauses := [one for one in seen.pauses if one.name]:
         heading("PAUSED")
-        for one in seen.pauses:
+        for one in pauses:
             what = f"{one.what} {one.name}"
             print_line(what, pause_words(one, now), f"jobpool resume --{what}")
     _print_suspects_and_breakers(seen)

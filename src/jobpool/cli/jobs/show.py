@@ -209,10 +209,10 @@ def _why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
     if job.state not in (JobState.PENDING, JobState.RUNNABLE):
         return ""
     reasons = [
-        f"{one.what} {one.name} is paused"
+        f"{f'{one.what} {one.name}' if one.name else 'the whole store'} is paused"
         + (f" ({pause_words(one, now_ms())})" if one.who else "")
         for one in store.pauses()
-        if one.name == {"pool": job.pool, "kind": job.kind}.get(one.what)
+        if one.name == {"pool": job.pool, "kind": job.kind, "store": ""}.get(one.what)
     ]
     if any(one.id == job.id for one in store.suspects()):
         reasons.append(

@@ -47,15 +47,15 @@ def moment_ms(text: str, what: str) -> int:
     return at_ms
 
 
-def since_ms(text: str, now_ms: int) -> int:
+def since_ms(text: str, now_ms: int, what: str = "--since") -> int:
     """Read the start of a span: so long ago (``2h``), or a moment.
 
     Raises:
         ConfigError: neither of the two.
     """
     if "-" in text:
-        return moment_ms(text, "--since")
-    return max(0, now_ms - round(duration_s(text, "--since") * 1000))
+        return moment_ms(text, what)
+    return max(0, now_ms - round(duration_s(text, what) * 1000))
 
 
 def rate_per_s(text: str) -> float:

@@ -43,7 +43,7 @@ class MemoryDatabase:
         jobs: all jobs.
         runs: supervisors by id.
         kinds: what they publish, by kind and run.
-        pauses: by what they are of: ``("pool" | "kind", name)``.
+        pauses: by what they are of: ``("pool" | "kind", name)`` or ``("store", "")``.
         suspects: jobs that may have killed their host, and since when.
         misfits: jobs whose arguments did not fit a supervisor's version of the handler,
             with its digest: since when, and until when it leaves them to others.
@@ -53,6 +53,7 @@ class MemoryDatabase:
             stream of all outputs, in KiB.
         breakers: kinds that crash in a row, and when they are tried again.
         audits: what operators have done, by id.
+        restores: how often `begin_anew` was called.
         commits: transactions so far that have changed something.
     """
 
@@ -71,6 +72,7 @@ class MemoryDatabase:
         self.breakers: Records[str, tuple[Saved, int]] = Records()
         self.audits: Records[int, AuditRow] = Records()
         self.commits = 0
+        self.restores = 0
         self._counters: Records[str, int] = Records()
         self._last_token = 0
         self._last_audit_id = 0
@@ -128,6 +130,17 @@ class MemoryDatabase:
         self.put(self.jobs, job_id, None)
         if job_id in self.outputs:
             self.put(self.outputs, job_id, None)
+
+    @property
+    def last_token(self) -> int:
+        """The last token that was given out."""
+        return self._last_token
+
+    def begin_anew(self, tokens: int, last_id: int) -> None:
+        """Count a restore, and let tokens and ids go on after these."""
+        self.restores += 1
+        self._last_token = max(self._last_token, tokens)
+        self.jobs.take_ids(last_id)
 
     @property
     def stale(self) -> int:

@@ -13,7 +13,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import JobState, Lease
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import JobEvent, after
-from jobpool.errors import StoreRefused
+from jobpool.errors import StoreRefused, StoreWentBack
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.ordered_set import RankSet, id_of, time_of
@@ -21,7 +21,7 @@ from jobpool.store.memory.suspects import SuspectKeeping
 from jobpool.store.memory.tables import NOT_BEGUN, Held, Row, lease_from
 from jobpool.store.operations.lease import STEP_JOBS
 from jobpool.store.records import LeaseBatch, Run
-from jobpool.store.statements.validation import COUNT_MAX
+from jobpool.store.statements.validation import COUNT_MAX, STORE_PAUSE
 
 _replace = msgspec.structs.replace
 _LEASED = JobState.LEASED
@@ -188,7 +188,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
     def _known_run(self, run_id: str) -> Run:
         run = self._database.runs.get(run_id)
         if run is None:
-            raise StoreRefused(
+            raise StoreWentBack(
                 f"the store {self._database.url} does not know run {run_id}: it is "
                 "not the one in which it began; restart jobpool"
             )
@@ -197,7 +197,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
     def _leasable(self, pool: str, kinds: Sequence[str]) -> set[str]:
         """Return which of these kinds of a pool are not paused."""
         pauses = self._database.paused(self._clock.utc_ms())
-        if ("pool", pool) in pauses:
+        if ("pool", pool) in pauses or STORE_PAUSE in pauses:
             return set()
         return {kind for kind in kinds if ("kind", kind) not in pauses}
 

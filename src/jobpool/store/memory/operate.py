@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import UNFINISHED, JobState
 from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.tables import NOTHING_SPENT, Row
-from jobpool.store.records import AuditEntry, AuditFilter, AuditRow, PauseRow
+from jobpool.store.records import (
+    AuditEntry,
+    AuditFilter,
+    AuditRow,
+    PauseRow,
+    Position,
+    UnfinishedRow,
+)
 from jobpool.store.statements.validation import pausable, pause_end_ms
 
 _replace = msgspec.structs.replace
@@ -74,12 +82,13 @@ class Operating(MisfitKeeping):
         *,
         pool: str | None = None,
         kind: str | None = None,
+        whole_store: bool = False,
         for_s: float | None = None,
         who: str | None = None,
         note: str | None = None,
     ) -> bool:
         """See `Store.pause`."""
-        what = pausable(pool, kind)
+        what = pausable(pool, kind, whole_store=whole_store)
         with self._session.writing:
             now_ms = self._clock.utc_ms()
             until_ms = pause_end_ms(now_ms, for_s)
@@ -98,9 +107,15 @@ class Operating(MisfitKeeping):
             self._database.put(self._database.pauses, what, pause)
         return True
 
-    def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
+    def resume(
+        self,
+        *,
+        pool: str | None = None,
+        kind: str | None = None,
+        whole_store: bool = False,
+    ) -> bool:
         """See `Store.resume`."""
-        what = pausable(pool, kind)
+        what = pausable(pool, kind, whole_store=whole_store)
         with self._session.writing:
             is_paused = what in self._database.paused(self._clock.utc_ms())
             if is_paused:
@@ -138,6 +153,44 @@ class Operating(MisfitKeeping):
             and which.action in {None, row.action}
         )
         return list(islice(found, limit))
+
+    def position(self) -> Position:
+        """See `Store.position`."""
+        with self._session.reading:
+            database = self._database
+            known = [run.heartbeat_at_ms for run in database.runs.values()]
+            for row in database.jobs.newest_first():
+                known += [row.created_at_ms, row.finished_at_ms or 0]
+                known += [one.past.finished_at_ms for one in row.tried]
+                known += [row.held.since_ms] if row.held else []
+            return Position(
+                now_ms=self._clock.utc_ms(),
+                newest_ms=max(known, default=None),
+                tokens=database.last_token,
+                last_id=database.jobs.last_id,
+                restores=database.restores,
+            )
+
+    def unfinished(self) -> list[UnfinishedRow]:
+        """See `Store.unfinished`."""
+        with self._session.reading:
+            now_ms = self._clock.utc_ms()
+            due: Counter[tuple[str, str]] = Counter()
+            later: Counter[tuple[str, str]] = Counter()
+            for row in self._database.jobs.newest_first():
+                if row.state in UNFINISHED:
+                    is_due = row.held is not None or row.run_at_ms <= now_ms
+                    (due if is_due else later)[row.new.kind, row.new.pool] += 1
+        return [
+            UnfinishedRow(kind=kind, pool=pool, due=due[at], later=later[at])
+            for at in sorted({*due, *later})
+            for kind, pool in (at,)
+        ]
+
+    def begin_anew(self, *, tokens: int, last_id: int) -> None:
+        """See `Store.begin_anew`."""
+        with self._session.writing:
+            self._database.begin_anew(tokens, last_id)
 
 
 def _canceled(row: Row, state: JobState, now_ms: int) -> Row:

@@ -29,6 +29,7 @@ from jobpool.store.records import (
     StatRow,
     WaitingRow,
 )
+from jobpool.store.statements.validation import STORE_PAUSE
 
 _ATTEMPTS_MAX = 1000
 _newness = attrgetter("finished_at_ms")
@@ -232,7 +233,10 @@ class Reading(MisfitKeeping):
                     jobs=len(queue),
                     oldest_age_s=max(0, now_ms - oldest_ms(queue)) / 1000,
                     known=kind in known,
-                    paused=("kind", kind) in pauses or ("pool", pool) in pauses,
+                    paused=any(
+                        what in pauses
+                        for what in (("kind", kind), ("pool", pool), STORE_PAUSE)
+                    ),
                 )
                 for (pool, kind), queue in sorted(
                     jobs.runnable.items(), key=lambda one: one[0]
@@ -244,7 +248,15 @@ class Reading(MisfitKeeping):
         """See `Store.kinds`."""
         with self._session.reading:
             newest = self._newest_kinds()
-        return [newest[kind] for kind in sorted(newest)]
+            names = {
+                record.kind: record.at_most_once
+                for record in self._database.kinds.values()
+                if record.at_most_once
+            }
+        return [
+            msgspec.structs.replace(newest[kind], at_most_once=names.get(kind, ()))
+            for kind in sorted(newest)
+        ]
 
     def paused(self) -> list[tuple[str, str]]:
         """See `Store.paused`."""

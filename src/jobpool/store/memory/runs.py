@@ -23,6 +23,7 @@ from jobpool.store.operations.runs import (
 )
 from jobpool.store.records import Formats, KindRecord, Renewal, Run
 from jobpool.store.statements.validation import KIB, clean_text
+from jobpool.store.watermark import RunPosition, Watermark
 
 _replace = msgspec.structs.replace
 _RUN_KEPT_MS = 86_400_000
@@ -59,7 +60,7 @@ class RunKeeping(Leasing):
                 host=clean_text(run.host),
                 pools=dict(run.pools),
                 started_at_ms=now_ms if known is None else known.started_at_ms,
-                heartbeat_at_ms=now_ms,
+                heartbeat_at_ms=max(now_ms, known.heartbeat_at_ms if known else 0),
                 lease_until_ms=until_ms,
                 ended_at_ms=None,
             )
@@ -81,9 +82,32 @@ class RunKeeping(Leasing):
             )
             self._database.put(table, (kind.kind, run_id), published)
 
-    def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
+    def confirm(self, known: Watermark) -> None:
+        """See `Store.confirm`."""
+        with self._session.reading:
+            database = self._database
+            run = database.runs.get(known.run_id)
+            known.compare(
+                None
+                if run is None
+                else RunPosition(
+                    run.heartbeat_at_ms, database.last_token, database.restores
+                ),
+                database.url,
+            )
+
+    def renew(
+        self,
+        run_id: str,
+        ttl_s: float,
+        *,
+        anew: bool = False,
+        known: Watermark | None = None,
+    ) -> Renewal:
         """See `Store.renew`."""
         with self._session.writing:
+            if known is not None:
+                self.confirm(known)
             run = self._known_run(run_id)
             if run.ended_at_ms is not None:
                 return Renewal.ENDED
@@ -95,6 +119,8 @@ class RunKeeping(Leasing):
             renewed = _replace(run, heartbeat_at_ms=now_ms, lease_until_ms=until_ms)
             self._database.put(self._database.runs, run_id, renewed)
             is_outdated = self._database.is_outdated(run)
+        if known is not None:
+            known.heartbeat_ms = now_ms
         return renewal(is_held=is_held, anew=anew, is_outdated=is_outdated)
 
     def end_run(self, run_id: str) -> None:

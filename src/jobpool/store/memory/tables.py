@@ -295,6 +295,15 @@ class JobTable:
         self._last_id += 1
         return self._last_id
 
+    def take_ids(self, last_id: int) -> None:
+        """Give out no id up to this one any more."""
+        self._last_id = max(self._last_id, last_id)
+
+    @property
+    def last_id(self) -> int:
+        """The last id that was given out."""
+        return self._last_id
+
     def put(self, job_id: int, row: Row | None) -> None:
         """See `Table.put`."""
         former = self._rows.get(job_id)

@@ -89,15 +89,22 @@ class Leasing(Repairing, ABC):
                 *(_query(by, pool, kinds[pool], wanted[pool]) for pool in asked),
             )
             now_ms = self._database.now_ms(session)
-            ended, has_expired, due_ms, has_suspects, has_misfits, lapsed, outdated = (
-                known(session, run_id, status)
-            )
+            (
+                ended,
+                has_expired,
+                due_ms,
+                has_suspects,
+                has_misfits,
+                lapsed,
+                outdated,
+                is_paused,
+            ) = known(session, run_id, status)
             if ended:
                 raise StoreRefused(
                     f"run {run_id} has ended in the store {session.place} and gets no "
                     "leases; restart jobpool"
                 )
-            if outdated or lapsed:
+            if outdated or lapsed or is_paused:
                 return LeaseBatch(outdated=bool(outdated), lapsed=bool(lapsed))
             due_ms, has_moved = _bring_due(
                 session, _due_ms(due_ms), now_ms, has_expired=has_expired

@@ -9,6 +9,7 @@ import msgspec
 
 from jobpool.core.jobs.job import JobState
 from jobpool.store.operations.repair import Repairing
+from jobpool.store.operations.restore import Restoring
 from jobpool.store.records import AuditEntry, AuditFilter, AuditRow
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import records
@@ -22,7 +23,7 @@ from jobpool.store.statements.validation import (
 )
 
 
-class Operating(Repairing):
+class Operating(Repairing, Restoring):
     """The operators' part of the store."""
 
     _database: Database
@@ -71,12 +72,13 @@ class Operating(Repairing):
         *,
         pool: str | None = None,
         kind: str | None = None,
+        whole_store: bool = False,
         for_s: float | None = None,
         who: str | None = None,
         note: str | None = None,
     ) -> bool:
         """See `Store.pause`."""
-        what, name = pausable(pool, kind)
+        what, name = pausable(pool, kind, whole_store=whole_store)
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
             changed = session.run(
@@ -90,9 +92,15 @@ class Operating(Repairing):
             )
         return bool(changed)
 
-    def resume(self, *, pool: str | None = None, kind: str | None = None) -> bool:
+    def resume(
+        self,
+        *,
+        pool: str | None = None,
+        kind: str | None = None,
+        whole_store: bool = False,
+    ) -> bool:
         """See `Store.resume`."""
-        what, name = pausable(pool, kind)
+        what, name = pausable(pool, kind, whole_store=whole_store)
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
             return bool(session.run("resume", what=what, name=name, now_ms=now_ms))

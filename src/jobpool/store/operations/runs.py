@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
 from jobpool.core.config.settings import Retention
 from jobpool.core.formats import TOO_OLD, feature_of
 from jobpool.core.jobs.job import FINISHED
-from jobpool.errors import FeatureHeldBack, JobpoolBug, StoreRefused, UsageError
+from jobpool.core.rules.restoring import TOKEN_BITS
+from jobpool.errors import (
+    FeatureHeldBack,
+    JobpoolBug,
+    StoreRefused,
+    StoreWentBack,
+    UsageError,
+)
 from jobpool.store.operations.repair import Repairing
 from jobpool.store.records import Formats, KindRecord, Renewal, Run
 from jobpool.store.statements.formats import format_from
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import run_from
 from jobpool.store.statements.session import Database, Row, Session
-from jobpool.store.statements.validation import KIB, clean_text
+from jobpool.store.statements.validation import ID_MAX, KIB, clean_text
+from jobpool.store.watermark import RunPosition, Watermark
 
 _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
@@ -54,6 +62,7 @@ class RunKeeping(Repairing):
                 kind.max_attempts,
                 kind.max_crashes,
                 kind.schema_digest,
+                as_json(kind.at_most_once) if kind.at_most_once else None,
             )
             for kind in {kind.kind: kind for kind in kinds}.values()
         ]
@@ -85,9 +94,28 @@ class RunKeeping(Repairing):
             )
             session.run("wake_misfits", run_id=run.id, now_ms=now_ms)
 
-    def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
+    def confirm(self, known: Watermark) -> None:
+        """See `Store.confirm`."""
+        with self._database.reading() as session:
+            self._compare(session, known)
+
+    def _compare(self, session: Session, known: Watermark) -> None:
+        """Raise if the store holds less than a run knows."""
+        found = session.rows("run_position", run_id=known.run_id)
+        known.compare(position_from(*found[0]) if found else None, session.place)
+
+    def renew(
+        self,
+        run_id: str,
+        ttl_s: float,
+        *,
+        anew: bool = False,
+        known: Watermark | None = None,
+    ) -> Renewal:
         """See `Store.renew`."""
         with self._database.writing() as session:
+            if known is not None:
+                self._compare(session, known)
             found = session.rows("lease_until", run_id=run_id)
             if not found:
                 has_ended(session, run_id)  # Refuses a run that is unknown here.
@@ -99,6 +127,8 @@ class RunKeeping(Repairing):
             if is_held or anew:
                 until_ms = now_ms + round(ttl_s * 1000)
             session.run("renew", run_id=run_id, now_ms=now_ms, lease_until_ms=until_ms)
+        if known is not None:
+            known.heartbeat_ms = now_ms
         return renewal(is_held=is_held, anew=anew, is_outdated=bool(is_outdated))
 
     def end_run(self, run_id: str) -> None:
@@ -279,6 +309,15 @@ def _formats(session: Session) -> tuple[int, int]:
     return format_from(least), format_from(wanted)
 
 
+def position_from(heartbeat_ms: Any, tokens: Any, restores: Any) -> RunPosition:
+    """Return a row of run_position; what cannot be read shows nothing missing."""
+    return RunPosition(
+        heartbeat_ms if isinstance(heartbeat_ms, int) else ID_MAX,
+        (tokens + 1 << TOKEN_BITS) - 1 if isinstance(tokens, int) else ID_MAX,
+        restores if isinstance(restores, int) else 0,
+    )
+
+
 def _moment(value: object) -> int:
     """Return a moment from the database; 0 for a value that is not one."""
     return value if isinstance(value, int) else 0
@@ -309,7 +348,7 @@ def has_ended(session: Session, run_id: str) -> bool:
     """Say whether a run has ended.
 
     Raises:
-        StoreRefused: the run is unknown: this is not the store in which it began.
+        StoreWentBack: the run is unknown: this is not the store in which it began.
     """
     found = session.rows("run_has_ended", run_id=run_id)
     return bool(known(session, run_id, found)[0])
@@ -319,10 +358,10 @@ def known(session: Session, run_id: str, found: Sequence[Row]) -> Row:
     """Return the one row that was found for a run.
 
     Raises:
-        StoreRefused: there is none.
+        StoreWentBack: there is none.
     """
     if not found:
-        raise StoreRefused(
+        raise StoreWentBack(
             f"the store {session.place} does not know run {run_id}: the database was "
             "recreated or restored while it ran; restart jobpool"
         )

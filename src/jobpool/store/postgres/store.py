@@ -15,12 +15,18 @@ from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import Enqueued, JobState, NewJob, Settlement
 from jobpool.core.jobs.uniform_batch import payloads_of
+from jobpool.core.rules.restoring import TOKEN_BITS
 from jobpool.errors import StoreError
 from jobpool.store.operations.enqueue import job_rows
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operate import Operating
 from jobpool.store.operations.read import Reading
-from jobpool.store.operations.runs import RunKeeping, has_ended, renewal
+from jobpool.store.operations.runs import (
+    RunKeeping,
+    has_ended,
+    position_from,
+    renewal,
+)
 from jobpool.store.operations.settle import Settling, has_result, success_row
 from jobpool.store.operations.suspects import SuspectKeeping
 from jobpool.store.postgres.caller_connection import caller_transaction, joined
@@ -34,6 +40,7 @@ from jobpool.store.records import Renewal
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.parameters import Blobs, as_json
 from jobpool.store.statements.session import Query, Row, Session
+from jobpool.store.watermark import Watermark
 
 PATIENCE_S = 30.0
 WAKES_PER_S = 20.0
@@ -41,7 +48,6 @@ WAKES_PER_S = 20.0
 database wait for each other. A supervisor that was woken also polls a few times, at
 growing intervals."""
 WAKES_AT_ONCE = 20
-_RANDOM_BITS = 20
 _LAPSED_KEPT_MS = 30 * 86_400_000
 """A run whose leases ran out this long ago is taken to be gone."""
 
@@ -144,10 +150,17 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
             yield
         self.wake()
 
-    def renew(self, run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
+    def renew(
+        self,
+        run_id: str,
+        ttl_s: float,
+        *,
+        anew: bool = False,
+        known: Watermark | None = None,
+    ) -> Renewal:
         """See `Store.renew`."""
         if self._server.is_writing:
-            return super().renew(run_id, ttl_s, anew=anew)
+            return super().renew(run_id, ttl_s, anew=anew, known=known)
         with self._server.reading() as session:
             found = session.rows(
                 "renew_at_once",
@@ -155,11 +168,19 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
                 ttl_ms=round(ttl_s * 1000),
                 now_ms=self._server.set_now_ms,
                 anew=anew,
+                heartbeat_ms=known.heartbeat_ms if known else 0,
+                tokens=known.token >> TOKEN_BITS if known else 0,
+                restores=known.restores if known else None,
             )
             if not found:
+                if known is not None:
+                    self._compare(session, known)
                 has_ended(session, run_id)  # Refuses a run that is unknown here.
                 return Renewal.ENDED
-        ((is_held, is_outdated),) = found
+            ((is_held, is_outdated, now_ms, *position),) = found
+            if known is not None:
+                known.compare(position_from(*position), session.place)
+                known.heartbeat_ms = now_ms
         return renewal(is_held=is_held, anew=anew, is_outdated=bool(is_outdated))
 
     def changed(self) -> bool:
@@ -293,10 +314,14 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
         found = session.rows("succeed_jobs", rows=as_json(rows), blobs=blobs.joined())
         return [job_id for (job_id,) in found]
 
+    def _raise_counters(self, session: Session, *, tokens: int, last_id: int) -> None:
+        session.rows("move_raise_tokens", last=tokens)
+        session.rows("move_raise_ids", last=last_id)
+
     def _lease_jobs(
         self, session: Session, run_id: str, ids: Sequence[int], now_ms: int
     ) -> list[int]:
-        rows = as_json((job_id, secrets.randbits(_RANDOM_BITS)) for job_id in ids)
+        rows = as_json((job_id, secrets.randbits(TOKEN_BITS)) for job_id in ids)
         found = session.rows("lease_jobs", rows=rows, run_id=run_id, now_ms=now_ms)
         tokens: dict[int, int] = dict(found)
         return [tokens[job_id] for job_id in ids if job_id in tokens]

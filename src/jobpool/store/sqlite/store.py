@@ -33,6 +33,7 @@ from jobpool.store.sqlite.queue_depth import DepthGuard
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.session import Session
 from jobpool.store.wakeup import Waker
+from jobpool.store.watermark import Watermark
 
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
@@ -126,6 +127,16 @@ class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operat
         self, session: Session, run_id: str, ids: Sequence[int], now_ms: int
     ) -> list[int]:
         return tokens.lease_jobs(session, run_id, ids, now_ms)
+
+    def _compare(self, session: Session, known: Watermark) -> None:
+        if self._file.has_older_header():
+            known.refuse(session.place, "another file was copied over it")
+        super()._compare(session, known)
+
+    def _raise_counters(self, session: Session, *, tokens: int, last_id: int) -> None:
+        session.run("raise_tokens", last=tokens)
+        session.run("raise_ids")
+        session.run("count_on_from", name="jobpool_jobs", last=last_id)
 
     def scrub(self, after_id: int | None) -> int | None:
         """See `Store.scrub`; ids that leave none for new rows are repaired as well."""

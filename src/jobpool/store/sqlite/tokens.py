@@ -8,6 +8,7 @@ from typing import Any
 
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
 from jobpool.core.jobs.uniform_batch import UniformJobs, payloads_of
+from jobpool.core.rules.restoring import TOKEN_BITS, TOKENS_MAX
 from jobpool.errors import StoreRefused
 from jobpool.store.operations.enqueue import job_rows
 from jobpool.store.operations.settle import has_result, success_row
@@ -34,8 +35,6 @@ _NAMES = (
 """The names of the values in a row of `job_rows`."""
 ALONE_BYTES = 2**16
 """Copying a larger result costs more than a statement of its own."""
-_RANDOM_BITS = 20
-_TOKENS_MAX = 2 ** (63 - _RANDOM_BITS) - 1
 _TOKENS_REMEDY = load_queries("sqlite")["reset_tokens"]
 
 
@@ -111,18 +110,18 @@ def take_tokens(session: Session, count: int) -> list[int]:
     Raises:
         StoreRefused: the counter is damaged.
     """
-    last: int | None = session.value("take_tokens", leases=count, most=_TOKENS_MAX)
+    last: int | None = session.value("take_tokens", leases=count, most=TOKENS_MAX)
     if last is None:
         raise StoreRefused(
             f"the counter 'tokens' in table jobpool_meta of {session.place} is missing "
-            f"or out of range (expected 0 to {_TOKENS_MAX}); nothing was leased. Stop "
+            f"or out of range (expected 0 to {TOKENS_MAX}); nothing was leased. Stop "
             "every supervisor, then restore a backup, or set it above the number of "
             f"leases ever granted: `{_TOKENS_REMEDY}`"
         )
     # All at once: the system call costs more than the rest of a token.
     words = memoryview(os.urandom(4 * count)).cast("I")
     return [
-        number << _RANDOM_BITS | word >> (32 - _RANDOM_BITS)
+        number << TOKEN_BITS | word >> (32 - TOKEN_BITS)
         for number, word in zip(range(last - count + 1, last + 1), words, strict=True)
     ]
 

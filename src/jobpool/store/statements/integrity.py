@@ -172,6 +172,7 @@ KIND: Mapping[str, Any] = {
     "max_crashes": MaxAttempts,
     "updated_at_ms": Moment,
     "schema_digest": str | None,
+    "at_most_once": str | None,
 }
 BREAKER: Mapping[str, Any] = {
     "kind": str,
@@ -359,7 +360,10 @@ def is_valid(found: Mapping[str, Any], columns: Mapping[str, Any]) -> bool:
             convert(value, columns[name])
     except msgspec.ValidationError:
         return False
-    return "schema" not in found or _holds(found["schema"], dict[str, Any])
+    names = found.get("at_most_once")
+    return ("schema" not in found or _holds(found["schema"], dict[str, Any])) and (
+        names is None or _holds(names, tuple[str, ...])
+    )
 
 
 def _holds(text: str, kind: Any) -> bool:

@@ -209,8 +209,14 @@ def kind_from(row: Row) -> KindRecord | None:
     values = dict(zip(KindRecord.__struct_fields__, row, strict=True))
     if not is_valid(values, KIND):
         return None
+    names = values["at_most_once"]
     kind: KindRecord = convert(
-        {**values, "schema": values["schema"].encode()}, KindRecord
+        {
+            **values,
+            "schema": values["schema"].encode(),
+            "at_most_once": json.loads(names) if names else (),
+        },
+        KindRecord,
     )
     return kind
 

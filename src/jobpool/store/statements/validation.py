@@ -183,17 +183,27 @@ def _fit(value: float | None, lowest: int, highest: int) -> int | None:
     return lowest if value < lowest else highest
 
 
-def pausable(pool: str | None, kind: str | None) -> tuple[str, str]:
-    """Return what to pause or resume: ``("pool" | "kind", name)``.
+STORE_PAUSE = ("store", "")
+"""The pause of the whole store."""
+
+
+def pausable(
+    pool: str | None, kind: str | None, *, whole_store: bool
+) -> tuple[str, str]:
+    """Return what to pause or resume: ``("pool" | "kind" | "store", name)``.
 
     Raises:
-        UsageError: neither is given, or both.
+        UsageError: not just one of them is given.
     """
-    if pool and not kind:
+    if whole_store and not pool and not kind:
+        return STORE_PAUSE
+    if pool and not kind and not whole_store:
         return "pool", pool
-    if kind and not pool:
+    if kind and not pool and not whole_store:
         return "kind", kind
-    raise UsageError("pause and resume take either a pool or a kind; name one")
+    raise UsageError(
+        "pause and resume take either a pool or a kind, or the whole store; name one"
+    )
 
 
 def pause_end_ms(now_ms: int, for_s: float | None) -> int | None:

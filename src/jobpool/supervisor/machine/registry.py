@@ -23,7 +23,7 @@ from jobpool.core.jobs.job import JobState, Lease, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.pool_coverage import refuse_without_kinds
 from jobpool.core.rules.limits import Effective, Limits, resolve
-from jobpool.core.rules.policy import Policy
+from jobpool.core.rules.policy import Policy, Rerun
 from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
 from jobpool.store.records import KindRecord
@@ -124,6 +124,9 @@ class Registry:
                 memory_bytes=self._plain[spec.kind].memory_bytes,
                 max_attempts=self._policies[spec.kind].max_attempts,
                 max_crashes=self._policies[spec.kind].max_crashes,
+                at_most_once=(spec.kind, *spec.aliases)
+                if spec.policy.rerun is Rerun.NEVER
+                else (),
             )
             for name, spec in self._specs.items()
             if name == spec.kind and spec.pool in self._pools

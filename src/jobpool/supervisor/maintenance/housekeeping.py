@@ -128,7 +128,8 @@ class Housekeeping(threading.Thread):
 
     def _renew(self, store: Store) -> Posts:
         ttl_s = self.settings.lease_ttl_s
-        renewal = store.renew(self._run_id, ttl_s, anew=True)
+        known = self._store.known
+        renewal = store.renew(self._run_id, ttl_s, anew=True, known=known)
         if renewal is Renewal.OUTDATED:
             return (inp.Outdated(),)
         if renewal is not Renewal.ENDED:

@@ -24,9 +24,10 @@ from collections.abc import Callable
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.core.units import show_duration
-from jobpool.errors import StoreError, StoreRefused
+from jobpool.errors import StoreError, StoreRefused, StoreWentBack
 from jobpool.store.protocol import SharedStore, Store, is_shared
 from jobpool.store.records import Renewal
+from jobpool.store.watermark import Watermark
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.dispatch.fencing import margin_s, published_ttl_s
 
@@ -51,6 +52,8 @@ class LeaseRenewal(threading.Thread):
         opener: opens the store, in this thread.
         post: takes events for the loop; callable from any thread.
         on_wake: called at each wake-up; callable from any thread.
+        known: what must be in the store.
+        lost: called if it is not; callable from any thread.
         clock: all three clocks.
     """
 
@@ -62,6 +65,8 @@ class LeaseRenewal(threading.Thread):
         opener: Callable[[], Store],
         post: Callable[[inp.SupervisorEvent | ev.Event], None],
         on_wake: Callable[[], None],
+        known: Watermark,
+        lost: Callable[[StoreWentBack], None],
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-renewal", daemon=True)
@@ -70,6 +75,8 @@ class LeaseRenewal(threading.Thread):
         self._opener = opener
         self._post = post
         self._on_wake = on_wake
+        self._known = known
+        self._lost = lost
         self._clock = clock
         self.move_fence: Callable[[float], None] = _nowhere
         """Called with the time since boot until which zygotes may let children run."""
@@ -157,6 +164,9 @@ class LeaseRenewal(threading.Thread):
                     now_s = self._clock.monotonic_s()
                 if store.wait_for_wake(min(max(0.0, next_s - now_s), RENEW_EVERY_S)):
                     self._on_wake()
+            except StoreWentBack as exc:
+                self._lost(exc)
+                return
             except StoreRefused as exc:
                 self._end(str(exc), "the store refuses")
                 return
@@ -172,14 +182,14 @@ class LeaseRenewal(threading.Thread):
             # The TTL was lowered. Even without an answer, it may be in force already.
             self._until_s = sent_s + ttl_s
             self._announce(ttl_s)
-        renewal = store.renew(self._run_id, ttl_s)
+        renewal = store.renew(self._run_id, ttl_s, known=self._known)
         if renewal is Renewal.LAPSED:
             # Perhaps the server's clock has jumped: then no run's lease holds. The loop
             # is notified first: whatever is granted from now on reaches it later.
             self._steady_s = self._clock.boottime_s()
             self._post(inp.Lapsed())
             sent_s, began_s = self._clock.monotonic_s(), self._clock.boottime_s()
-            renewal = store.renew(self._run_id, ttl_s, anew=True)
+            renewal = store.renew(self._run_id, ttl_s, anew=True, known=self._known)
         if self._closing.is_set():
             return False
         if renewal is Renewal.ENDED:

@@ -7,28 +7,66 @@ its death, so that a later check finds the same death.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple, Protocol
 
 from jobpool.core import events as ev
 from jobpool.core.jobs.job import Evidence, Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import Ending, account, hand_back
-from jobpool.core.rules.policy import Policy
+from jobpool.core.rules.policy import Policy, Rerun
 from jobpool.core.rules.suspects import LOSSES, Death, Standing, death_of, standing_of
 from jobpool.store.protocol import Store
-from jobpool.store.records import Receipt, Run
+from jobpool.store.records import KindRecord, Receipt, Run
 from jobpool.supervisor.machine import inputs as inp
-from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.machine.state import notices
 
 _DIED = "its supervisor or host died while it ran"
-_REASONS = {
-    Standing.UNSUSPECTED: _DIED,
-    Standing.LOST_BEFORE: f"{_DIED}, not for the first time",
-    Standing.ON_PROBATION: f"{_DIED} on probation, beside others",
-    Standing.ALONE: f"{_DIED} alone, on probation",
+_HOW = {
+    Standing.UNSUSPECTED: "",
+    Standing.LOST_BEFORE: ", not for the first time",
+    Standing.ON_PROBATION: " on probation, beside others",
+    Standing.ALONE: " alone, on probation",
 }
+
+
+class Policies(Protocol):
+    """What is known of kinds where a run is taken back."""
+
+    def policy(self, kind: str) -> Policy:
+        """Return a kind's policy; of an unknown kind, the defaults."""
+        ...
+
+    def with_followup(self, lease: Lease, settlement: Settlement) -> Settlement:
+        """Add the hook's job when a settlement ends a job for good."""
+        ...
+
+
+class PublishedPolicies:
+    """Kinds' policies as supervisors have published them, without the application.
+
+    Args:
+        kinds: as of `Store.kinds`.
+    """
+
+    def __init__(self, kinds: Iterable[KindRecord]) -> None:
+        self._policies: dict[str, Policy] = {}
+        for record in kinds:
+            for name in (record.kind, *record.at_most_once):
+                self._policies[name] = Policy(
+                    max_attempts=record.max_attempts,
+                    max_crashes=record.max_crashes,
+                    rerun=Rerun.NEVER if record.at_most_once else Rerun.ALWAYS,
+                )
+
+    def policy(self, kind: str) -> Policy:
+        """See `Policies.policy`."""
+        return self._policies.get(kind) or Policy()
+
+    def with_followup(self, lease: Lease, settlement: Settlement) -> Settlement:
+        """See `Policies.with_followup`: hooks are the application's."""
+        del lease
+        return settlement
 
 
 class Taken(NamedTuple):
@@ -65,7 +103,7 @@ def reclaim(
     run: Run,
     *,
     running: frozenset[int] | None,
-    registry: Registry | None = None,
+    registry: Policies | None = None,
     now_ms: int,
 ) -> list[ev.Event]:
     """Settle everything that a dead run holds, and end the run.
@@ -99,7 +137,7 @@ def take_back(
     run: Run,
     *,
     running: frozenset[int] | None,
-    registry: Registry | None,
+    registry: Policies | None,
     now_ms: int,
     with_host: bool = False,
     living: Collection[str] = (),
@@ -126,10 +164,11 @@ def settle_all(
     run: Run,
     *,
     running: frozenset[int] | None,
-    registry: Registry | None,
+    registry: Policies | None,
     now_ms: int,
     with_host: bool = False,
     living: Collection[str] = (),
+    died: str = _DIED,
 ) -> Taken:
     """Settle what a dead run holds, within a transaction.
 
@@ -141,6 +180,7 @@ def settle_all(
         now_ms: the store's clock.
         with_host: its host was restarted since.
         living: runs that are known to be alive.
+        died: what happened, as the reason of each job that was running.
     """
     leases = store.leases_of(run.id)
     if running is None:
@@ -149,7 +189,7 @@ def settle_all(
     seen = store.note_death(run.id, len(ran), with_host=with_host, living=living)
     death, alone = death_of(seen), len(ran) == 1 and not seen.beside
     settlements = [
-        _verdict(one, death, registry, alone=alone, now_ms=now_ms)
+        _verdict(one, death, registry, alone=alone, now_ms=now_ms, died=died)
         if one.token in running
         else hand_back(one)
         for one in leases
@@ -187,17 +227,18 @@ def _about(
 def _verdict(
     lease: Lease,
     death: Death,
-    registry: Registry | None,
+    registry: Policies | None,
     *,
     alone: bool,
     now_ms: int,
+    died: str,
 ) -> Settlement:
     """Settle a job that was running when its supervisor or host died."""
     standing = standing_of(lease, alone=alone)
     loss = LOSSES[death][standing]
     ending = Ending(
         outcome=Outcome.LOST,
-        evidence=Evidence(reason=_REASONS[standing]),
+        evidence=Evidence(reason=died + _HOW[standing]),
         charge=loss.charge,
         suspect=loss.suspect,
     )

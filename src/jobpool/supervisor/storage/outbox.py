@@ -184,6 +184,15 @@ class Outbox:
         self._small = [one for one in self._small if one.token not in tokens]
         self._large = [one for one in self._large if one.token not in tokens]
 
+    def discard(self) -> None:
+        """Give up what is not written: it must not be, into this store."""
+        left = [*self._small, *self._large, *self._later]
+        large = tuple(one.token for one in self._large)
+        self._small, self._large, self._later = [], [], []
+        self.in_doubt = False
+        if left:
+            self._post(inp.Settled(len(left), large=large, stale=_tokens(left)))
+
     def reconcile(self, store: Store) -> None:
         """Hand back what was granted without our knowledge.
 

@@ -9,6 +9,10 @@ thread touches no process, so a commit that takes seconds delays no kill.
 After a failure the thread waits before it tries again, longer each time; never for long
 with a store that several hosts share, and for a random time, so that they do not all
 return at once.
+
+A store that went back in time (`store.watermark`) gets nothing more: whatever waits, or
+comes later, is discarded and answered as refused. It is looked for at each renewal, and
+before anything is written again after trouble.
 """
 
 from __future__ import annotations
@@ -28,12 +32,14 @@ from jobpool.errors import (
     OutcomeUnknown,
     StoreError,
     StoreRefused,
+    StoreWentBack,
     UsageError,
 )
 from jobpool.sandbox.protocol.messages import Answer, FrameError, encode
 from jobpool.store.protocol import Store, is_shared
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.store.statements.parameters import newest_beats
+from jobpool.store.watermark import Watermark
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.os_priority import going_first
@@ -68,6 +74,8 @@ class StoreThread(threading.Thread):
         super().__init__(name="jobpool-store", daemon=True)
         self._opener = opener
         self._run_id = run_id
+        self.known = Watermark(run_id)
+        """What must be in the store."""
         self._post = post
         self._clock = clock
         self._inbox = Inbox()
@@ -95,6 +103,8 @@ class StoreThread(threading.Thread):
         """Why the store could not be opened, or why the thread ended early."""
         self.refusal: StoreRefused | None = None
         """Why the store, once opened, has become unusable."""
+        self.is_lost = False
+        """The store went back in time: nothing more is written."""
 
     # -- the loop's side -----------------------------------------------------------
 
@@ -112,6 +122,17 @@ class StoreThread(threading.Thread):
             if chore not in self._inbox.chores:
                 self._inbox.chores.append(chore)
             self._changed.notify()
+
+    def give_up(self, error: StoreWentBack) -> None:
+        """Write nothing more, and stop; callable from any thread."""
+        with self._changed:
+            if self.is_lost:
+                return
+            self.is_lost = True
+            self.refusal = error
+            self._changed.notify()
+        self._post(ev.StoreWentBack(at_ms=self._clock.utc_ms(), error=str(error)))
+        self._post(inp.Stop("the store went back in time"))
 
     def close(self, timeout_s: float) -> None:
         """Let the thread finish what it has, and end."""
@@ -178,9 +199,14 @@ class StoreThread(threading.Thread):
 
     def _serve(self, store: Store, batch: Inbox) -> None:
         self._outbox.add(batch.settlements)
+        is_to_be_checked = self._trouble_since_s is not None and self.known.is_set
+        is_sure = not is_to_be_checked or self._confirm(store, batch)
+        if self.is_lost:
+            self._discard(batch)
+            return
         due = self._outbox.due(last=self._closing)
         has_work = bool(due) or batch.is_to_be_written
-        is_well = not has_work or self._commit(store, batch, due)
+        is_well = is_sure and (not has_work or self._commit(store, batch, due))
         if is_well and (apart := self._outbox.due_apart()):
             self._write_apart(store, apart)
         if self._outbox.in_doubt and self._trouble_since_s is None:
@@ -203,6 +229,24 @@ class StoreThread(threading.Thread):
                 self._post(event)
         for text in store.damaged_rows():
             self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
+
+    def _confirm(self, store: Store, batch: Inbox) -> bool:
+        """After trouble: say whether it is the store that it was, and answers."""
+        try:
+            store.confirm(self.known)
+        except StoreError as exc:
+            self._failed(batch, [], exc)
+            return False
+        return True
+
+    def _discard(self, batch: Inbox) -> None:
+        """Answer everything, and write nothing."""
+        self._outbox.discard()
+        refused = self.refusal or StoreWentBack("the store went back in time")
+        for ask in batch.asks:
+            self._post(inp.Stored(ask.slot, ask.child, _refusal(ask.ask, refused)))
+        if batch.lease is not None:
+            self._post(inp.GrantFailed())
 
     def _commit(self, store: Store, batch: Inbox, due: list[Settlement]) -> bool:
         """Write everything in one transaction or nothing; then what may have to wait.
@@ -238,6 +282,7 @@ class StoreThread(threading.Thread):
             self._post(answer)
         if grant is not None and batch.lease is not None:
             self._outbox.granted(grant.leases)
+            self.known.granted(grant.leases)
             self._post(inp.Granted(batch.lease.wanted, grant))
         for ask in apart:
             self._store_apart(store, ask)
@@ -306,6 +351,9 @@ class StoreThread(threading.Thread):
             self._post(inp.Stored(ask.slot, ask.child, _refusal(ask.ask, error)))
         if batch.lease is not None:
             self._post(inp.GrantFailed())
+        if isinstance(error, StoreWentBack):
+            self.give_up(error)
+            return
         with self._changed:
             if not self._closing:
                 self._inbox.progress = newest_beats(
@@ -319,6 +367,9 @@ class StoreThread(threading.Thread):
 
     def _refused(self, error: StoreRefused) -> None:
         """Trying again does not help: report what does, and stop."""
+        if isinstance(error, StoreWentBack):
+            self.give_up(error)
+            return
         self.refusal = self.refusal or error
         self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=str(error)))
         self._post(inp.Stop("the store refuses"))

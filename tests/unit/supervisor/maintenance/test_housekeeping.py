@@ -86,7 +86,7 @@ def test_an_outdated_run_on_one_host_is_told(
 ) -> None:
     """It keeps its leases, which what it has needs until its end."""
     keeper.start()
-    store: Any = SimpleNamespace(renew=lambda _run, _ttl_s, *, anew: renewal)
+    store: Any = SimpleNamespace(renew=lambda _run, _ttl_s, *, anew, known: renewal)
     assert [type(one) for one in keeper._renew(store)] == posted
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from jobpool.core import events as ev
 from jobpool.core.clock import SystemClock
-from jobpool.errors import StoreRefused, StoreUnavailable
+from jobpool.errors import StoreRefused, StoreUnavailable, StoreWentBack
 from jobpool.store.records import Renewal
+from jobpool.store.watermark import Watermark
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.dispatch.fencing import LEASE_EXTRA_S, margin_s
 from jobpool.supervisor.maintenance import lease_renewal
@@ -43,7 +44,9 @@ class FakeStore:
         self.wakes = threading.Semaphore(0)
         self.closed = False
 
-    def renew(self, _run_id: str, ttl_s: float, *, anew: bool = False) -> Renewal:
+    def renew(
+        self, _run_id: str, ttl_s: float, *, anew: bool = False, known: Watermark
+    ) -> Renewal:
         if self.failing is not None:
             raise self.failing
         if anew:
@@ -88,6 +91,7 @@ class Rig:
         self.store = FakeStore()
         self.clocks = Clocks()
         self.posted: list[object] = []
+        self.lost: list[StoreWentBack] = []
         self.wakes = 0
         self.opens: list[Exception] = []
         self.pulse = LeaseRenewal(
@@ -96,6 +100,8 @@ class Rig:
             opener=self._open,
             post=self.posted.append,
             on_wake=self._woken,
+            known=Watermark("run"),
+            lost=self.lost.append,
             clock=self.clocks,
         )
 
@@ -314,6 +320,8 @@ def test_the_clocks_of_this_machine_agree() -> None:
         opener=FakeStore,
         post=lambda _e: None,
         on_wake=lambda: None,
+        known=Watermark("run"),
+        lost=lambda _e: None,
         clock=SystemClock(),
     )
     assert not pulse.may_take()

@@ -88,6 +88,8 @@ class FakeStore:
         self.refused: Exception | None = None
         self.spoilt: list[str] = []
         self.wakes = 0
+        self.confirmed = 0
+        self.gone: Exception | None = None
         self.closed = False
         self._is_open = False
 
@@ -133,6 +135,11 @@ class FakeStore:
 
     def leases_of(self, _run_id: str) -> list[Lease]:
         return list(self.held)
+
+    def confirm(self, _known: object) -> None:
+        self.confirmed += 1
+        if self.gone is not None:
+            raise self.gone
 
     def wake(self) -> None:
         self.wakes += 1

@@ -10,8 +10,8 @@
 -- name: lease_status
 -- What a lease needs first: whether its run has ended, whether jobs have expired before
 -- their first attempt, when the first pending job falls due, whether there are suspects
--- or misfits, whether the run's own lease has run out, and whether its format is below
--- the store's least. No row: the run is unknown.
+-- or misfits, whether the run's own lease has run out, whether its format is below the
+-- store's least, and whether the whole store is paused. No row: the run is unknown.
 -- The lock keeps others from seizing the run until this transaction has ended. Uses the
 -- transaction's own clock unless :now_ms is given.
 WITH moment AS MATERIALIZED (
@@ -33,7 +33,13 @@ SELECT
   EXISTS (SELECT 1 FROM jobpool.suspects),
   EXISTS (SELECT 1 FROM jobpool.misfits),
   r.lease_until_ms <= (SELECT now_ms FROM moment),
-  coalesce(r.format, 1) < (SELECT m.value FROM jobpool.meta AS m WHERE m.name = 'min_format')
+  coalesce(r.format, 1) < (SELECT m.value FROM jobpool.meta AS m WHERE m.name = 'min_format'),
+  EXISTS (
+    SELECT 1
+    FROM jobpool.pauses AS p
+    WHERE p.what = 'store'
+      AND (p.until_ms IS NULL OR p.until_ms > (SELECT now_ms FROM moment))
+  )
 FROM jobpool.runs AS r
 WHERE r.id = %(run_id)s
 FOR KEY SHARE OF r
@@ -237,6 +243,7 @@ FROM (
       WHERE (
           (p.what = 'kind' AND p.name = known.kind)
           OR (p.what = 'pool' AND p.name = %(pool)s::text)
+          OR p.what = 'store'
         )
         AND (p.until_ms IS NULL OR p.until_ms > %(now_ms)s)
     )
@@ -261,6 +268,7 @@ WHERE soon.pool = %(pool)s::text
     WHERE (
         (p.what = 'kind' AND p.name = soon.kind)
         OR (p.what = 'pool' AND p.name = %(pool)s::text)
+        OR p.what = 'store'
       )
       AND (p.until_ms IS NULL OR p.until_ms > %(now_ms)s)
   )

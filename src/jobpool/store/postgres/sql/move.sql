@@ -152,10 +152,10 @@ ON CONFLICT DO NOTHING
 -- As published.
 INSERT INTO jobpool.kinds (
   kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
-  updated_at_ms, schema_digest
+  updated_at_ms, schema_digest, at_most_once
 )
 VALUES (
-  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
 )
 ON CONFLICT DO NOTHING
 

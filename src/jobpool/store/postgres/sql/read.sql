@@ -132,7 +132,9 @@ SELECT
     SELECT 1
     FROM jobpool.pauses AS p
     WHERE (
-        (p.what = 'kind' AND p.name = o.kind) OR (p.what = 'pool' AND p.name = o.pool)
+        (p.what = 'kind' AND p.name = o.kind)
+        OR (p.what = 'pool' AND p.name = o.pool)
+        OR p.what = 'store'
       )
       AND (p.until_ms IS NULL OR p.until_ms > %(now_ms)s)
   )
@@ -140,11 +142,14 @@ FROM jobpool.oldest_runnable AS o
 ORDER BY pool, kind
 
 -- name: get_kinds
--- The view, in order.
+-- The view, in order. If any supervisor's jobs run at most once, it says so.
 SELECT
   kind, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
-  updated_at_ms
-FROM jobpool.newest_kinds
+  updated_at_ms,
+  (
+    SELECT max(k.at_most_once) FROM jobpool.kinds AS k WHERE k.kind = newest.kind
+  )
+FROM jobpool.newest_kinds AS newest
 ORDER BY kind
 
 -- name: lock_jobs

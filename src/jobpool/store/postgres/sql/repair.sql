@@ -115,7 +115,7 @@ DELETE FROM jobpool.runs WHERE id = %(id)s
 -- Every column.
 SELECT
   kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
-  updated_at_ms, schema_digest
+  updated_at_ms, schema_digest, at_most_once
 FROM jobpool.kinds
 
 -- name: drop_kind
@@ -152,3 +152,60 @@ DELETE FROM jobpool.pauses WHERE what = %(what)s AND name = %(name)s
 SELECT kind, state, crashes, last_job, next_at_ms, changed_at_ms
 FROM jobpool.breakers
 ORDER BY kind
+
+-- name: position
+-- How far a store has come: the newest time of the past in it, tokens, ids, restores.
+SELECT
+  (
+    SELECT max(at_ms)
+    FROM (
+      SELECT max(heartbeat_at_ms) AS at_ms FROM jobpool.runs
+      UNION ALL
+      SELECT created_at_ms FROM jobpool.jobs WHERE id = (SELECT max(id) FROM jobpool.jobs)
+      UNION ALL
+      SELECT max(finished_at_ms) FROM jobpool.jobs WHERE state = 'succeeded'
+      UNION ALL
+      SELECT max(finished_at_ms) FROM jobpool.jobs WHERE state = 'dead'
+      UNION ALL
+      SELECT max(finished_at_ms) FROM jobpool.jobs WHERE state = 'quarantined'
+      UNION ALL
+      SELECT max(finished_at_ms) FROM jobpool.jobs WHERE state = 'canceled'
+      UNION ALL
+      SELECT max(leased_at_ms) FROM jobpool.jobs WHERE state = 'leased'
+      UNION ALL
+      SELECT finished_at_ms
+      FROM jobpool.attempts
+      WHERE id = (SELECT max(id) FROM jobpool.attempts)
+      UNION ALL
+      SELECT max(at_ms) FROM jobpool.audit
+    ) AS known
+  ),
+  (SELECT last_value FROM jobpool.tokens),
+  greatest(
+    (SELECT last_value - (NOT is_called)::integer FROM jobpool.job_ids),
+    (SELECT max(id) FROM jobpool.jobs)
+  ),
+  (SELECT value FROM jobpool.meta WHERE name = 'restores')
+
+-- name: unfinished_kinds
+-- Unfinished jobs: those that may have run by now, and those that have not.
+SELECT
+  kind,
+  pool,
+  count(CASE WHEN run_at_ms <= %(now_ms)s THEN 1 END),
+  count(CASE WHEN run_at_ms > %(now_ms)s THEN 1 END)
+FROM (
+  SELECT kind, pool, run_at_ms FROM jobpool.jobs WHERE state = 'runnable'
+  UNION ALL
+  SELECT kind, pool, run_at_ms FROM jobpool.jobs WHERE state = 'pending'
+  UNION ALL
+  SELECT kind, pool, leased_at_ms FROM jobpool.jobs WHERE state = 'leased'
+) AS unfinished
+GROUP BY kind, pool
+ORDER BY kind, pool
+
+-- name: count_restore
+-- The store was restored.
+INSERT INTO jobpool.meta (name, value)
+VALUES ('restores', 1)
+ON CONFLICT (name) DO UPDATE SET value = jobpool.meta.value + 1

@@ -2,7 +2,8 @@
 
 -- name: begin_run
 -- A run that is alive may call this again and replaces its row. A lease that has run out
--- stays so, because the next renewal must find out, and none is shortened.
+-- stays so, because the next renewal must find out, and none is shortened. Its sign of
+-- life never goes back, except by renewing: that would look like a restored store.
 INSERT INTO jobpool.runs (
   id, host, boot_id, pid, pid_namespace, version, pools, format,
   started_at_ms, heartbeat_at_ms, lease_until_ms
@@ -21,7 +22,9 @@ SET
   version = excluded.version,
   pools = excluded.pools,
   format = excluded.format,
-  heartbeat_at_ms = excluded.heartbeat_at_ms,
+  heartbeat_at_ms = greatest(
+    jobpool.runs.heartbeat_at_ms, excluded.heartbeat_at_ms
+  ),
   lease_until_ms = CASE
     WHEN jobpool.runs.lease_until_ms > %(now_ms)s
       THEN greatest(jobpool.runs.lease_until_ms, excluded.lease_until_ms)
@@ -39,7 +42,7 @@ DELETE FROM jobpool.kinds WHERE run_id = %(run_id)s
 INSERT INTO jobpool.kinds (
   kind, run_id, pool, schema,
   timeout_s, memory_bytes, max_attempts, max_crashes, updated_at_ms,
-  schema_digest
+  schema_digest, at_most_once
 )
 SELECT
   value ->> 0,
@@ -51,8 +54,18 @@ SELECT
   (value ->> 5)::bigint,
   (value ->> 6)::bigint,
   %(now_ms)s,
-  value ->> 7
+  value ->> 7,
+  value ->> 8
 FROM jsonb_array_elements(%(rows)s::jsonb)
+
+-- name: run_position
+-- How far the store has come, for one of its runs: see jobpool.store.watermark.
+SELECT
+  heartbeat_at_ms,
+  (SELECT last_value FROM jobpool.tokens),
+  (SELECT value FROM jobpool.meta WHERE name = 'restores')
+FROM jobpool.runs
+WHERE id = %(run_id)s
 
 -- name: lease_until
 -- Of a run that has not ended, and whether its format is below the store's least; it is
@@ -101,11 +114,19 @@ WHERE id = %(run_id)s AND ended_at_ms IS NULL
 
 -- name: renew_at_once
 -- The same in a transaction of its own: a connection that stalls in the middle leaves no
--- lock behind. The clock is read once the row is locked. Returns whether the lease was
--- still valid (one that was not is only extended with :anew), and whether the run's
--- format is below the store's least.
+-- lock behind. The clock is read once the row is locked. Nothing is changed in a store
+-- that has not come as far as its run knows. Returns whether the lease was still valid
+-- (one that was not is only extended with :anew), whether the run's format is below the
+-- store's least, when it was renewed, and how far the store had come before.
 WITH held AS MATERIALIZED (
-  SELECT id, lease_until_ms
+  SELECT
+    id,
+    lease_until_ms,
+    heartbeat_at_ms,
+    coalesce(format, 1)
+      < (SELECT value FROM jobpool.meta WHERE name = 'min_format') AS is_outdated,
+    (SELECT last_value FROM jobpool.tokens) AS tokens,
+    (SELECT value FROM jobpool.meta WHERE name = 'restores') AS restores
   FROM jobpool.runs
   WHERE id = %(run_id)s AND ended_at_ms IS NULL
   FOR NO KEY UPDATE
@@ -114,25 +135,40 @@ moment AS MATERIALIZED (
   SELECT
     id,
     lease_until_ms,
+    heartbeat_at_ms,
+    is_outdated,
+    tokens,
+    restores,
     coalesce(
       %(now_ms)s::bigint,
       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
     ) AS now_ms
   FROM held
+),
+renewed AS (
+  UPDATE jobpool.runs AS r
+  SET
+    heartbeat_at_ms = moment.now_ms,
+    lease_until_ms = CASE
+      WHEN moment.lease_until_ms > moment.now_ms OR %(anew)s
+        THEN moment.now_ms + %(ttl_ms)s::bigint
+      ELSE moment.lease_until_ms
+    END
+  FROM moment
+  WHERE r.id = moment.id
+    AND moment.heartbeat_at_ms >= %(heartbeat_ms)s::bigint
+    AND moment.tokens >= %(tokens)s::bigint
+    AND coalesce(moment.restores, 0)
+      = coalesce(%(restores)s::bigint, moment.restores, 0)
 )
-UPDATE jobpool.runs AS r
-SET
-  heartbeat_at_ms = moment.now_ms,
-  lease_until_ms = CASE
-    WHEN moment.lease_until_ms > moment.now_ms OR %(anew)s
-      THEN moment.now_ms + %(ttl_ms)s::bigint
-    ELSE moment.lease_until_ms
-  END
+SELECT
+  coalesce(lease_until_ms > now_ms, false),
+  is_outdated,
+  now_ms,
+  heartbeat_at_ms,
+  tokens,
+  restores
 FROM moment
-WHERE r.id = moment.id
-RETURNING
-  coalesce(moment.lease_until_ms > moment.now_ms, false),
-  coalesce(r.format, 1) < (SELECT m.value FROM jobpool.meta AS m WHERE m.name = 'min_format')
 
 -- name: format_of_runs
 -- The least format of a run that begins.

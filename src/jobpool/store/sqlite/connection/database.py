@@ -21,6 +21,7 @@ after 16, within a commit.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
 import threading
@@ -30,7 +31,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from jobpool.core.clock import Clock
-from jobpool.errors import JobpoolError, StoreRefused, StoreUnavailable, UsageError
+from jobpool.errors import (
+    JobpoolError,
+    StoreRefused,
+    StoreUnavailable,
+    StoreWentBack,
+    UsageError,
+)
 from jobpool.store.sqlite.connection.commit import commit, identity_after_commit
 from jobpool.store.sqlite.connection.connect import (
     connect,
@@ -39,7 +46,12 @@ from jobpool.store.sqlite.connection.connect import (
     schema_version,
 )
 from jobpool.store.sqlite.connection.errors import REOPEN_AFTER, primary_code
-from jobpool.store.sqlite.connection.location import Identity, identity_of
+from jobpool.store.sqlite.connection.location import (
+    Header,
+    Identity,
+    header_of,
+    identity_of,
+)
 from jobpool.store.sqlite.connection.session import Session
 from jobpool.store.sqlite.connection.write_lock import (
     WritersLock,
@@ -77,6 +89,10 @@ class Database:
         self._lock = threading.RLock()
         self._session: Session | None = None
         self._identity: Identity | None = None
+        self._log_identity: Identity | None = None
+        """Of the write-ahead log; None: it is not known yet."""
+        self._is_overwritten = False
+        self._header: Header | None = None
         self._owner: int | None = None
         self._is_closed = False
         _OPEN.add(self)
@@ -209,6 +225,48 @@ class Database:
         if found != self._identity:
             self._drop()
             raise replaced(self.path)
+        if self._has_lost_log():
+            self.abandon()
+            raise self._overwritten()
+
+    def _has_lost_log(self) -> bool:
+        """Say whether the write-ahead log was removed, or replaced.
+
+        SQLite keeps it while a connection is open. It was removed for a backup to be
+        written over the file. Closing this connection would copy the former content
+        over that; and another one in this process would use this one's index of the
+        log. So this process is done with the file.
+        """
+        if self._session is None:
+            return self._is_overwritten
+        log = identity_of(f"{self.path}-wal")
+        if self._log_identity is None:
+            self._log_identity = log
+        self._is_overwritten = log != self._log_identity
+        return self._is_overwritten
+
+    def _overwritten(self) -> StoreWentBack:
+        return StoreWentBack(
+            f"the write-ahead log of the database file {self.path} was removed while "
+            "it was in use, so the file was or is being replaced; the operation did "
+            "not happen. Stop everything that uses it; if a backup was put there, run "
+            "`jobpool restored`; then start again (see: jobpool manual backup)"
+        )
+
+    def has_older_header(self) -> bool:
+        """Say whether the file's first page is older than it was at the last call.
+
+        If so, another file was copied over it, while SQLite's log still belongs to the
+        former content.
+        """
+        with self._lock:
+            before, found = self._header, header_of(self._identity)
+            if found is None:
+                return False
+            self._header = found
+        return before is not None and any(
+            now < then for now, then in zip(found, before, strict=True)
+        )
 
     def _drop_if_broken(self, error: JobpoolError) -> None:
         cause = error.__cause__
@@ -217,6 +275,7 @@ class Database:
 
     def _drop(self) -> None:
         session, self._session = self._session, None
+        self._log_identity = None
         if session is not None:
             session.connection.close()
 
@@ -225,6 +284,8 @@ class Database:
             return self._session
         if self._is_closed:
             raise self._closed()
+        if self._is_overwritten:
+            raise self._overwritten()
         session, self._identity = connect(self.path)
         if not schema_version(session):
             session.connection.close()
@@ -260,6 +321,8 @@ class Database:
         try:
             if self._session is not None:
                 with self.writers.held(), self._lock:
+                    if self._has_lost_log():
+                        self.abandon()
                     self._drop()
         except StoreUnavailable:
             # The writers' lock is taken. Closing could run a checkpoint during the
@@ -269,10 +332,12 @@ class Database:
             return_lock(self.writers, self.path)
 
     def abandon(self) -> None:
-        """Drop the connection without ever closing it."""
+        """Drop the connection without ever closing it, not even at the end."""
         if self._session is not None:
             _ABANDONED.append(self._session.connection)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session.connection))
         self._session = None
+        self._log_identity = None
 
     def start_anew_after_fork(self) -> None:
         """Forget what belongs to the parent; the next use opens the file again."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from jobpool.errors import StoreRefused, StoreUnavailable
 
@@ -46,6 +48,8 @@ REMOTE = frozenset(
     }
 )
 """File systems whose locks or shared memory do not hold between machines."""
+_HEADER_BYTES = 100
+_MAGIC = b"SQLite format 3\0"
 _MOUNTS = Path("/proc/self/mountinfo")
 _ESCAPES = ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\"))
 # One thread at a time creates and opens: until the descriptor that created the file is
@@ -65,6 +69,44 @@ def identity_of(path: str) -> Identity | None:
     except OSError as error:
         raise _inaccessible(path, error) from error
     return found.st_dev, found.st_ino
+
+
+class Header(NamedTuple):
+    """What the first page of a database file says, as it is on the disk.
+
+    Neither number ever goes back while a database is in use: checkpoints copy newer
+    pages there. A backup that was copied over the file has those of the backup; if
+    SQLite wrote it, its count of schemas begins anew.
+
+    Source: https://www.sqlite.org/fileformat2.html, "The Database Header".
+    """
+
+    changes: int
+    schemas: int
+
+
+def header_of(identity: Identity | None) -> Header | None:
+    """Return a file's header, read by a descriptor that SQLite has open here.
+
+    Opening the file once more, and closing it, would drop SQLite's locks. None: this
+    process does not have it open, or it has none now.
+    """
+    try:
+        fds = [int(name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208 - names
+    except OSError:
+        return None
+    for fd in fds:
+        with suppress(OSError):
+            found = os.fstat(fd)
+            if (found.st_dev, found.st_ino) != identity:
+                continue
+            start = os.pread(fd, _HEADER_BYTES, 0)
+            if len(start) == _HEADER_BYTES and start.startswith(_MAGIC):
+                changes, schemas = (
+                    int.from_bytes(start[at : at + 4], "big") for at in (24, 40)
+                )
+                return Header(changes, schemas)
+    return None
 
 
 def _inaccessible(path: str, error: OSError) -> StoreUnavailable:

@@ -3,8 +3,9 @@
 -- name: lease_status
 -- What a lease needs first: whether its run has ended, whether jobs have expired before
 -- their first attempt, when the first pending job falls due, whether there are suspects
--- or misfits, whether the run's own lease has run out (never, on one host), and whether
--- its format is below the store's least. No row: the run is unknown.
+-- or misfits, whether the run's own lease has run out (never, on one host), whether its
+-- format is below the store's least, and whether the whole store is paused. No row: the
+-- run is unknown.
 SELECT
   r.ended_at_ms IS NOT NULL,
   EXISTS (
@@ -17,7 +18,12 @@ SELECT
   EXISTS (SELECT 1 FROM jobpool_suspects),
   EXISTS (SELECT 1 FROM jobpool_misfits),
   0,
-  coalesce(r.format, 1) < (SELECT m.value FROM jobpool_meta AS m WHERE m.name = 'min_format')
+  coalesce(r.format, 1) < (SELECT m.value FROM jobpool_meta AS m WHERE m.name = 'min_format'),
+  EXISTS (
+    SELECT 1
+    FROM jobpool_pauses AS p
+    WHERE p.what = 'store' AND (p.until_ms IS NULL OR p.until_ms > :now_ms)
+  )
 FROM jobpool_runs AS r
 WHERE r.id = :run_id
 
@@ -189,6 +195,11 @@ FROM (
       FROM jobpool_pauses
       WHERE what = 'pool' AND (until_ms IS NULL OR until_ms > :now_ms)
     )
+    AND NOT EXISTS (
+      SELECT 1
+      FROM jobpool_pauses
+      WHERE what = 'store' AND (until_ms IS NULL OR until_ms > :now_ms)
+    )
   LIMIT :limit
 )
 
@@ -213,4 +224,9 @@ WHERE next.pool = :pool
     SELECT name
     FROM jobpool_pauses
     WHERE what = 'pool' AND (until_ms IS NULL OR until_ms > :now_ms)
+  )
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jobpool_pauses
+    WHERE what = 'store' AND (until_ms IS NULL OR until_ms > :now_ms)
   )

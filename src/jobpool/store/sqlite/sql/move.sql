@@ -130,7 +130,7 @@ FROM jobpool_runs
 -- As published.
 SELECT
   kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
-  updated_at_ms, schema_digest
+  updated_at_ms, schema_digest, at_most_once
 FROM jobpool_kinds
 
 -- name: move_suspects

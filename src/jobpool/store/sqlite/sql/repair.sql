@@ -1,4 +1,5 @@
--- Damaged rows (`jobpool.store.statements.integrity`): found and repaired.
+-- Damaged rows (`jobpool.store.statements.integrity`): found and repaired. At the end: a
+-- store that was restored from a backup.
 
 -- name: next_jobs
 -- The next step of a walk over all jobs.
@@ -107,7 +108,7 @@ DELETE FROM jobpool_runs WHERE id = :id
 -- Every column.
 SELECT
   kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
-  updated_at_ms, schema_digest
+  updated_at_ms, schema_digest, at_most_once
 FROM jobpool_kinds
 
 -- name: drop_kind
@@ -205,3 +206,72 @@ UPDATE jobpool_attempts SET id = :new WHERE id = :id
 -- name: count_on_from
 -- Sets where AUTOINCREMENT continues.
 UPDATE sqlite_sequence SET seq = :last WHERE name = :name
+
+-- name: position
+-- How far a store has come: the newest time of the past in it, tokens, ids, restores.
+SELECT
+  (
+    SELECT max(at_ms)
+    FROM (
+      SELECT max(heartbeat_at_ms) AS at_ms FROM jobpool_runs
+      UNION ALL
+      SELECT created_at_ms FROM jobpool_jobs WHERE id = (SELECT max(id) FROM jobpool_jobs)
+      UNION ALL
+      SELECT max(finished_at_ms) FROM jobpool_jobs WHERE state = 'succeeded'
+      UNION ALL
+      SELECT max(finished_at_ms) FROM jobpool_jobs WHERE state = 'dead'
+      UNION ALL
+      SELECT max(finished_at_ms) FROM jobpool_jobs WHERE state = 'quarantined'
+      UNION ALL
+      SELECT max(finished_at_ms) FROM jobpool_jobs WHERE state = 'canceled'
+      UNION ALL
+      SELECT max(leased_at_ms) FROM jobpool_jobs WHERE state = 'leased'
+      UNION ALL
+      SELECT finished_at_ms
+      FROM jobpool_attempts
+      WHERE id = (SELECT max(id) FROM jobpool_attempts)
+      UNION ALL
+      SELECT max(at_ms) FROM jobpool_audit
+    )
+  ),
+  (SELECT value FROM jobpool_meta WHERE name = 'tokens'),
+  max(
+    coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobpool_jobs'), 0),
+    coalesce((SELECT max(id) FROM jobpool_jobs), 0)
+  ),
+  (SELECT value FROM jobpool_meta WHERE name = 'restores')
+
+-- name: unfinished_kinds
+-- Unfinished jobs: those that may have run by now, and those that have not.
+SELECT
+  kind,
+  pool,
+  count(CASE WHEN run_at_ms <= :now_ms THEN 1 END),
+  count(CASE WHEN run_at_ms > :now_ms THEN 1 END)
+FROM (
+  SELECT kind, pool, run_at_ms FROM jobpool_jobs WHERE state = 'runnable'
+  UNION ALL
+  SELECT kind, pool, run_at_ms FROM jobpool_jobs WHERE state = 'pending'
+  UNION ALL
+  SELECT kind, pool, leased_at_ms FROM jobpool_jobs WHERE state = 'leased'
+)
+GROUP BY kind, pool
+ORDER BY kind, pool
+
+-- name: count_restore
+-- The store was restored.
+INSERT INTO jobpool_meta (name, value)
+VALUES ('restores', 1)
+ON CONFLICT (name) DO UPDATE SET value = jobpool_meta.value + 1
+
+-- name: raise_tokens
+-- Also if the counter is missing.
+INSERT INTO jobpool_meta (name, value)
+VALUES ('tokens', :last)
+ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)
+
+-- name: raise_ids
+-- AUTOINCREMENT has no row before the first job.
+INSERT INTO sqlite_sequence (name, seq)
+SELECT 'jobpool_jobs', 0
+WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'jobpool_jobs')

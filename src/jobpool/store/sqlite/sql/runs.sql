@@ -2,7 +2,8 @@
 
 -- name: begin_run
 -- A run that is alive may call this again and replaces its row. A lease that has run out
--- stays so, because the next renewal must find out, and none is shortened.
+-- stays so, because the next renewal must find out, and none is shortened. Its sign of
+-- life never goes back, except by renewing: that would look like a restored store.
 INSERT INTO jobpool_runs (
   id, host, boot_id, pid, pid_namespace, version, pools, format,
   started_at_ms, heartbeat_at_ms, lease_until_ms
@@ -21,7 +22,7 @@ SET
   version = excluded.version,
   pools = excluded.pools,
   format = excluded.format,
-  heartbeat_at_ms = excluded.heartbeat_at_ms,
+  heartbeat_at_ms = max(jobpool_runs.heartbeat_at_ms, excluded.heartbeat_at_ms),
   lease_until_ms = CASE
     WHEN jobpool_runs.lease_until_ms > :now_ms
       THEN max(jobpool_runs.lease_until_ms, excluded.lease_until_ms)
@@ -39,7 +40,7 @@ DELETE FROM jobpool_kinds WHERE run_id = :run_id
 INSERT INTO jobpool_kinds (
   kind, run_id, pool, schema,
   timeout_s, memory_bytes, max_attempts, max_crashes, updated_at_ms,
-  schema_digest
+  schema_digest, at_most_once
 )
 SELECT
   json_extract(value, '$[0]'),
@@ -51,8 +52,18 @@ SELECT
   json_extract(value, '$[5]'),
   json_extract(value, '$[6]'),
   :now_ms,
-  json_extract(value, '$[7]')
+  json_extract(value, '$[7]'),
+  json_extract(value, '$[8]')
 FROM json_each(:rows)
+
+-- name: run_position
+-- How far the store has come, for one of its runs: see jobpool.store.watermark.
+SELECT
+  heartbeat_at_ms,
+  (SELECT value FROM jobpool_meta WHERE name = 'tokens'),
+  (SELECT value FROM jobpool_meta WHERE name = 'restores')
+FROM jobpool_runs
+WHERE id = :run_id
 
 -- name: lease_until
 -- Of a run that has not ended, and whether its format is below the store's least.

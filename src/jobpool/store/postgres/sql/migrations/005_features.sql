@@ -30,6 +30,9 @@ ALTER TABLE jobpool.runs ADD COLUMN format bigint;
 ALTER TABLE jobpool.runs ADD COLUMN application text COLLATE "C";
 ALTER TABLE jobpool.runs ADD COLUMN app_version text COLLATE "C";
 
+-- JSON: the kind's names (its own, its aliases) if its jobs run at most once.
+ALTER TABLE jobpool.kinds ADD COLUMN at_most_once text COLLATE "C";
+
 -- Code from before formats, which has opened the store already, enters its run without
 -- asking. (Newer code asks first, to say more.) The lock makes it wait for a transaction
 -- that raises the least format.

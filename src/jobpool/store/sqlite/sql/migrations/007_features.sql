@@ -24,6 +24,9 @@ ALTER TABLE jobpool_runs ADD COLUMN format INTEGER CHECK (format | 0 IS format);
 ALTER TABLE jobpool_runs ADD COLUMN application TEXT;
 ALTER TABLE jobpool_runs ADD COLUMN app_version TEXT;
 
+-- JSON: the kind's names (its own, its aliases) if its jobs run at most once.
+ALTER TABLE jobpool_kinds ADD COLUMN at_most_once TEXT;
+
 -- Code from before formats, which has opened the store already, enters its run without
 -- asking. (Newer code asks first, to say more.)
 CREATE TRIGGER jobpool_run_is_outdated

@@ -1,0 +1,308 @@
+"""`jobpool restored`: make a store usable that was restored from a backup."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from jobpool.cli.context import now_ms, opened, own_sources
+from jobpool.cli.flags import json_flag, note_flag, store_flags
+from jobpool.cli.jobs.acting import operating
+from jobpool.cli.jobs.times import since_ms
+from jobpool.cli.output import (
+    encodable,
+    heading,
+    print_json,
+    print_line,
+    print_table,
+)
+from jobpool.cli.presence import holder
+from jobpool.core.event_lines import iso_time
+from jobpool.core.jobs.job import UNFINISHED
+from jobpool.core.rules.restoring import age_s, ids_after, tokens_after
+from jobpool.core.units import show_duration
+from jobpool.errors import UsageError
+from jobpool.operations.restored import Restored
+from jobpool.store.protocol import Store
+from jobpool.store.records import Filter, Position, UnfinishedRow
+
+if TYPE_CHECKING:
+    from jobpool.supervisor.maintenance.restored_runs import Fate
+
+_SILENT_MS = 5000
+"""A living run of a store that hosts share gives ten signs of life in this time."""
+_PAGE = 1000
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """Where a restored store stands, and where it goes on."""
+
+    position: Position
+    age_s: float
+    tokens: int
+    last_id: int
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """What the operator has to know."""
+
+    plan: _Plan
+    fates: Sequence[Fate]
+    again: Sequence[UnfinishedRow]
+    at_most_once: frozenset[str]
+    ids: Mapping[str, Sequence[int]] | None
+    """Of unfinished jobs, by kind; None: they were not asked for."""
+
+
+class _OnlyLooked(Exception):
+    """Rolls back what a dry run has done to look at it."""
+
+
+@click.command()
+@click.option(
+    "--lost-since",
+    metavar="TIME",
+    help="When the backup was taken: 2h ago, or an ISO 8601 time. "
+    "Default: the newest time in it.",
+)
+@click.option(
+    "--last-id",
+    "seen_id",
+    type=click.IntRange(min=1),
+    metavar="ID",
+    help="The highest job id in anybody's logs; it is never given out again.",
+)
+@click.option("--ids", "with_ids", is_flag=True, help="List the ids that run again.")
+@click.option("--dry-run", is_flag=True, help="Only look; change nothing.")
+@note_flag
+@store_flags
+@json_flag
+def restored(
+    *,
+    lost_since: str | None,
+    seen_id: int | None,
+    with_ids: bool,
+    dry_run: bool,
+    store: str | None,
+    config: str | None,
+    note: str | None,
+    as_json: bool,
+) -> None:
+    """Make a store usable that was restored from a backup, before supervisors start.
+
+    Fencing tokens and job ids go on above any that were given after the backup. What
+    was leased when it was taken is taken back. The store is paused, so that you can
+    look at what runs again first: `jobpool resume --all` starts it.
+    """
+    with opened(own_sources(store, config)) as found:
+        lost_since_ms = lost_since and since_ms(lost_since, now_ms(), "--lost-since")
+        plan = _plan(found, lost_since_ms or None, seen_id or 0)
+        if dry_run:
+            seen = _only_look(found, plan, with_ids=with_ids)
+        else:
+            seen = _restore(found, plan, note=note, with_ids=with_ids)
+        if as_json:
+            print_json(encodable(_object(seen, seen_id, dry_run=dry_run)))
+        else:
+            _print(found.url, seen, seen_id, dry_run=dry_run)
+
+
+def _plan(store: Store, lost_since_ms: int | None, seen_id: int) -> _Plan:
+    position = store.position()
+    _refuse_living(store, position.now_ms)
+    backup_age_s = age_s(
+        now_ms=position.now_ms,
+        newest_ms=position.newest_ms,
+        lost_since_ms=lost_since_ms,
+    )
+    return _Plan(
+        position,
+        backup_age_s,
+        tokens_after(position.tokens, backup_age_s),
+        ids_after(position.last_id, backup_age_s, seen_id),
+    )
+
+
+def _refuse_living(store: Store, store_now_ms: int) -> None:
+    """Refuse a store that supervisors still use, as far as it can be seen from here.
+
+    Raises:
+        UsageError: one is alive; nothing was changed.
+    """
+    root = store.run_root
+    folders = root.iterdir() if root.is_dir() else ()
+    living = {f"pid {pid} on this host" for one in folders if (pid := holder(one))}
+    if not store.one_host:
+        living |= {
+            f"pid {run.pid} on {run.host}"
+            for run in store.open_runs()
+            if run.heartbeat_at_ms > store_now_ms - _SILENT_MS
+        }
+    if living:
+        raise UsageError(
+            f"a supervisor uses {store.url} ({', '.join(sorted(living))}); stop all of "
+            "them first, on every host. Nothing was changed"
+        )
+
+
+def _look(store: Store, plan: _Plan, *, with_ids: bool) -> _Found:
+    """Take back what runs held, and look at the rest; within a transaction."""
+    from jobpool.supervisor.maintenance.restored_runs import (  # noqa: PLC0415 - brings the sandbox
+        take_back_all,
+    )
+
+    fates = take_back_all(store, plan.position.now_ms)
+    names = {name for one in store.kinds() for name in one.at_most_once}
+    ids = _ids(store) if with_ids else None
+    return _Found(plan, fates, store.unfinished(), frozenset(names), ids)
+
+
+def _only_look(store: Store, plan: _Plan, *, with_ids: bool) -> _Found:
+    with suppress(_OnlyLooked), store.transaction():
+        found = _look(store, plan, with_ids=with_ids)
+        raise _OnlyLooked
+    return found
+
+
+def _restore(store: Store, plan: _Plan, *, note: str | None, with_ids: bool) -> _Found:
+    found: list[_Found] = []
+
+    def take_back() -> int:
+        found[:] = [_look(store, plan, with_ids=with_ids)]
+        return len(found[0].fates)
+
+    operating(
+        store,
+        Restored(
+            tokens=plan.tokens, last_id=plan.last_id, take_back=take_back, note=note
+        ),
+    )
+    return found[0]
+
+
+def _ids(store: Store) -> dict[str, list[int]]:
+    """Return the ids of unfinished jobs, by kind."""
+    which, before_id = Filter(states=tuple(UNFINISHED)), None
+    ids: dict[str, list[int]] = {}
+    while jobs := store.find(which, limit=_PAGE, before_id=before_id):
+        for job in jobs:
+            ids.setdefault(job.kind, []).append(job.id)
+        before_id = jobs[-1].id
+    return {kind: ids[kind][::-1] for kind in sorted(ids)}
+
+
+def _lost(found: _Found, seen_id: int | None) -> int | None:
+    """Return how many jobs are gone at most; None: that cannot be known."""
+    last_id = found.plan.position.last_id
+    return None if seen_id is None else max(0, seen_id - last_id)
+
+
+def _object(found: _Found, seen_id: int | None, *, dry_run: bool) -> dict[str, Any]:
+    plan = found.plan
+    whole: dict[str, Any] = {
+        "dry_run": dry_run,
+        "restores": plan.position.restores + 1,
+        "newest_time_at": iso_time(plan.position.newest_ms),
+        "backup_age_s": plan.age_s,
+        "tokens_after": plan.tokens,
+        "backup_last_id": plan.position.last_id,
+        "ids_after": plan.last_id,
+        "taken_back": [
+            {"id": one.id, "kind": one.kind, "state": one.state} for one in found.fates
+        ],
+        "unfinished": [
+            {
+                **msgspec.to_builtins(row),
+                "at_most_once": row.kind in found.at_most_once,
+            }
+            for row in found.again
+        ],
+        "lost_at_most": _lost(found, seen_id),
+    }
+    if found.ids is not None:
+        whole["ids"] = found.ids
+    return whole
+
+
+def _print(url: str, found: _Found, seen_id: int | None, *, dry_run: bool) -> None:
+    plan = found.plan
+    newest = iso_time(plan.position.newest_ms) or "unknown"
+    would = "would be " if dry_run else "is "
+    print_line(f"store  {url}")
+    print_line(
+        f"the backup is {show_duration(round(plan.age_s))} old at most",
+        f"the newest time in it is {newest}",
+    )
+    print_line(
+        f"new jobs {'would ' if dry_run else ''}get ids above {plan.last_id}",
+        f"the backup's last is {plan.position.last_id}",
+    )
+    print_line(
+        f"the whole store {would}paused: nothing starts before `jobpool resume --all`"
+    )
+    _print_taken(found.fates)
+    _print_again(found)
+    heading("GONE")
+    for line in _gone(plan.position.last_id, _lost(found, seen_id)):
+        print_line(line)
+    if dry_run:
+        heading("nothing was changed; without --dry-run it is done")
+
+
+def _print_taken(fates: Sequence[Fate]) -> None:
+    if not fates:
+        return
+    heading("LEASED WHEN THE BACKUP WAS TAKEN")
+    groups = Counter((one.kind, one.state) for one in fates)
+    print_table(
+        ("KIND", "NOW", "JOBS"),
+        ((kind, state, jobs) for (kind, state), jobs in sorted(groups.items())),
+        right=("JOBS",),
+    )
+
+
+def _print_again(found: _Found) -> None:
+    if not found.again:
+        return
+    heading("UNFINISHED IN THE BACKUP (what is due may have run since, and runs again)")
+    print_table(
+        ("KIND", "POOL", "DUE", "LATER", "AT MOST ONCE"),
+        (
+            (
+                row.kind,
+                row.pool,
+                row.due,
+                row.later,
+                "yes" if row.kind in found.at_most_once else None,
+            )
+            for row in found.again
+        ),
+        right=("DUE", "LATER"),
+    )
+    if any(row.kind in found.at_most_once and row.due for row in found.again):
+        print_line("Cancel those at most once that have run: jobpool cancel ID")
+    for kind, ids in (found.ids or {}).items():
+        print_line(f"{kind}: {' '.join(map(str, ids))}")
+
+
+def _gone(last_id: int, lost: int | None) -> Iterator[str]:
+    yield "What ended, was enqueued or was operated on after the backup is forgotten."
+    if lost is None:
+        yield (
+            f"Jobs with ids above {last_id} were enqueued after it. How many, this "
+            "store cannot know: look for the highest id in your logs (--last-id)."
+        )
+    elif lost:
+        jobs = (
+            f"Jobs {last_id + 1} to {last_id + lost}"
+            if lost > 1
+            else f"Job {last_id + 1}"
+        )
+        yield f"{jobs}: enqueued after it, if not refused."
+    else:
+        yield "No job was enqueued after it, if that is the highest id."

@@ -1,0 +1,94 @@
+"""What a supervisor knows to be in its store: one that holds less went back in time.
+
+Someone has put a backup in its place, or a server that had not received everything took
+over. Whatever this supervisor then writes may meet jobs that others hold, under tokens
+that are given out again. So it compares at every renewal, and before it writes again
+after trouble with the store; it must not go on.
+
+A clock that is set back does not look like this: the store's last sign of life of a run
+is compared with the one that was written there, not with the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, NoReturn
+
+from jobpool.core.jobs.job import Lease
+from jobpool.core.units import show_duration
+from jobpool.errors import StoreWentBack
+
+
+class RunPosition(NamedTuple):
+    """How far a store has come, as one of its runs sees it."""
+
+    heartbeat_ms: int
+    """Its last sign of life."""
+    token: int
+    """The store has given out no higher token."""
+    restores: int
+    """How often it was restored."""
+
+
+class Watermark:
+    """The highest position that a supervisor has seen. May be used by several threads.
+
+    Args:
+        run_id: the supervisor's run.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.heartbeat_ms = 0
+        self.token = 0
+        self.restores: int | None = None
+        """None: it has not compared yet."""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the run is in the store, and was seen there."""
+        return self.restores is not None
+
+    def granted(self, leases: Iterable[Lease]) -> None:
+        """Note leases whose commit is known."""
+        self.token = max(self.token, *(lease.token for lease in leases), 0)
+
+    def compare(self, found: RunPosition | None, place: str) -> None:
+        """Compare with what the store holds now.
+
+        Args:
+            found: None: the run is unknown there.
+            place: the store, for the message.
+
+        Raises:
+            StoreWentBack: the store holds less than it did.
+        """
+        if found is not None and self.restores is None:
+            self.restores = found.restores
+        if what := self._missing(found):
+            self.refuse(place, what)
+
+    def refuse(self, place: str, what: str) -> NoReturn:
+        """Raise the error for a store that went back.
+
+        Raises:
+            StoreWentBack: always.
+        """
+        raise StoreWentBack(
+            f"the store {place} went back in time while run {self.run_id} worked with "
+            f"it: {what}. Its jobs were ended, and it writes nothing more. Stop all "
+            "supervisors, run `jobpool restored`, then start them again (see: jobpool "
+            "manual backup)"
+        )
+
+    def _missing(self, found: RunPosition | None) -> str:
+        if found is None:
+            return "it does not know this run any more"
+        if found.restores != self.restores:
+            return "it was restored from a backup"
+        if found.heartbeat_ms < self.heartbeat_ms:
+            lost = show_duration((self.heartbeat_ms - found.heartbeat_ms) / 1000)
+            return f"it has lost what this run wrote in its last {lost}"
+        if found.token < self.token:
+            return "it does not know leases any more that this run got"
+        return ""
