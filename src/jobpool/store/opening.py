@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ from jobpool.core.config.settings import QUEUE_DEPTH_MAX
 from jobpool.errors import ConfigError
 from jobpool.store.postgres.connection.run_root import run_base
 from jobpool.store.protocol import Store
+from jobpool.store.sqlite import migration_plan as sqlite_plan
 from jobpool.store.sqlite.handler_transactions import Guest
 from jobpool.store.sqlite.store import SqliteStore, run_directory
+from jobpool.store.statements.migration import MigrationPlan, Tell
 
 _SQLITE = "sqlite:///"
 ALLOW_NETWORK = "JOBPOOL_ALLOW_NETWORK_FS"
@@ -28,7 +32,7 @@ def open_store(
     queue_depth_max: int = QUEUE_DEPTH_MAX,
     patience_s: float | None = None,
 ) -> Store:
-    """Open a store, and bring its schema up to date.
+    """Open a store, and bring the schema of a SQLite file up to date.
 
     Args:
         url: ``sqlite:///relative.db`` (to the working directory),
@@ -40,7 +44,8 @@ def open_store(
 
     Raises:
         ConfigError: not a URL of a store; nothing was opened.
-        StoreRefused: the database cannot be used as it is; nothing was changed.
+        StoreRefused: the database cannot be used as it is, such as a PostgreSQL schema
+            that is older than this jobpool (`migrate`); nothing was changed.
         StoreUnavailable: it cannot be used now; nothing was changed.
     """
     if _is_postgres(url):
@@ -58,6 +63,49 @@ def open_store(
         queue_depth_max=queue_depth_max,
         force_network=os.environ.get(ALLOW_NETWORK) == "1",
     )
+
+
+def migrate(url: str, tell: Tell) -> int:
+    """Create a store, or bring its schema up to date.
+
+    Args:
+        url: as of `open_store`.
+        tell: receives lines for the operator while it works or waits.
+
+    Returns:
+        The schema's version.
+
+    Raises:
+        ConfigError, StoreRefused: as of `open_store`.
+        StoreUnavailable: it could not be finished. The step at which it failed is
+            undone, or will be finished by the next call.
+    """
+    if _is_postgres(url):
+        with _psycopg():
+            from jobpool.store.postgres.migrate import (  # noqa: PLC0415 - an extra
+                migrate as migrate_postgres,
+            )
+        return migrate_postgres(url, tell)
+    store = open_store(url)
+    try:
+        return int(store.describe()["schema_version"])
+    finally:
+        store.close()
+
+
+def migration_plan(url: str) -> MigrationPlan:
+    """Return what `migrate` would do; change nothing.
+
+    Raises:
+        ConfigError, StoreRefused, StoreUnavailable: as of `open_store`.
+    """
+    if _is_postgres(url):
+        with _psycopg():
+            from jobpool.store.postgres import (  # noqa: PLC0415 - an extra
+                migration_plan as postgres_plan,
+            )
+        return postgres_plan.migration_plan(url)
+    return sqlite_plan.migration_plan(_sqlite_path(url))
 
 
 def guest_store(url: str, *, queue_depth_max: int = QUEUE_DEPTH_MAX) -> Store | None:
@@ -105,16 +153,27 @@ def _is_postgres(url: str) -> bool:
 
 
 def _open_postgres(url: str, **options: Any) -> Store:
-    try:
+    with _psycopg():
         from jobpool.store.postgres.store import (  # noqa: PLC0415 - an extra
             PostgresStore,
         )
+    return PostgresStore(url, **options)
+
+
+@contextmanager
+def _psycopg() -> Iterator[None]:
+    """Import what needs psycopg.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    try:
+        yield
     except ImportError as error:
         raise ConfigError(
             "store: PostgreSQL needs the library psycopg, which cannot be imported "
             f"({error}); install it with `pip install 'jobpool[postgres]'`"
         ) from error
-    return PostgresStore(url, **options)
 
 
 def _sqlite_path(url: str) -> str:

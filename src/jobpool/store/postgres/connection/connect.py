@@ -1,4 +1,4 @@
-"""Opens a connection to a usable server, and migrates the schema."""
+"""Opens a connection to a usable server, and makes the tables of a new store."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from psycopg.abc import RV, PQGen
 from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store.postgres.connection.errors import explain
 from jobpool.store.postgres.connection.session import Session, migrations_of
+from jobpool.store.postgres.connection.steps import at_once
 from jobpool.store.postgres.connection.url import Address
 from jobpool.store.statements.formats import refuse_too_new
 
@@ -178,36 +179,50 @@ def schema_version(session: Session) -> int:
     return version
 
 
-def migrate(session: Session) -> None:
-    """Bring the schema up to date, one transaction per step.
+def make_tables(session: Session) -> None:
+    """Create the schema and its tables, all in one transaction.
 
     Many processes may call this at once: an advisory lock makes them take turns, and
-    each checks again which steps are left.
+    each checks again whether they exist.
 
     Raises:
         StoreRefused: as `schema_version`, or this user lacks the rights.
-        StoreUnavailable: a step failed; the schema is as it was before that step.
+        StoreUnavailable: it failed; nothing was made.
     """
-    steps = migrations_of(session.schema)
-    while True:
-        session.begin()
-        try:
-            session.rows("migration_lock", schema=session.schema)
-            done = schema_version(session)
-            if done >= len(steps):
-                session.end("rollback")
-                return
-            has_schema, _ = _presence(session)
-            if not has_schema:
-                session.run("create_schema")
-            _run_script(session, steps[done])
-            session.run("set_schema_version", version=done + 1)
-            session.end("commit")
-        except BaseException as error:
-            _abandon(session, error)
-            raise
-        finally:
-            session.forget()
+    session.begin()
+    try:
+        session.rows("migration_lock", schema=session.schema)
+        if schema_version(session):
+            session.end("rollback")
+            return
+        has_schema, _ = _presence(session)
+        if not has_schema:
+            session.run("create_schema")
+        steps = migrations_of(session.schema)
+        for script in steps:
+            _run_script(session, at_once(script))
+        session.run("set_counter", name="schema_version", value=len(steps))
+        session.end("commit")
+    except BaseException as error:
+        _abandon(session, error)
+        raise
+    finally:
+        session.forget()
+
+
+def require_newest(session: Session, version: int) -> None:
+    """Refuse a store whose schema is older than this jobpool.
+
+    Raises:
+        StoreRefused: it is.
+    """
+    newest = len(migrations_of(session.schema))
+    if version < newest:
+        raise StoreRefused(
+            f"the store {session.place} has schema version {version}, this jobpool "
+            f"needs {newest}; run `jobpool migrate` once: what runs on the store goes "
+            "on meanwhile, so do that before you deploy (see: jobpool manual upgrading)"
+        )
 
 
 def _abandon(session: Session, error: BaseException) -> None:

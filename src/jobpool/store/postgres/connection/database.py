@@ -36,7 +36,12 @@ from jobpool.errors import (
     StoreUnavailable,
     UsageError,
 )
-from jobpool.store.postgres.connection.connect import connect, migrate, schema_version
+from jobpool.store.postgres.connection.connect import (
+    connect,
+    make_tables,
+    require_newest,
+    schema_version,
+)
 from jobpool.store.postgres.connection.errors import READ_ONLY, explain
 from jobpool.store.postgres.connection.session import ServerLife, Session
 from jobpool.store.postgres.connection.url import Address
@@ -78,13 +83,14 @@ class Database:
         _OPEN.add(self)
 
     def start(self, *, create: bool) -> None:
-        """Connect for the first time and bring the schema up to date.
+        """Connect for the first time, and make the tables of a new store.
 
         Args:
             create: create jobpool's schema and tables if there are none.
 
         Raises:
-            StoreRefused: the server or the schema cannot be used.
+            StoreRefused: the server or the schema cannot be used, or the schema is
+                older than this jobpool.
             StoreUnavailable: it cannot be used now.
         """
         with self._lock:
@@ -97,7 +103,10 @@ class Database:
                     f"{self.address.schema}); start a supervisor or run `jobpool "
                     "migrate` first, or name the right schema (?schema=…)"
                 )
-            migrate(session)
+            if version:
+                require_newest(session, version)
+            else:
+                make_tables(session)
             self.store_id = session.value("counter", name="store_id") or 0
 
     def now_ms(self, session: protocols.Session, *, fresh: bool = False) -> int:

@@ -105,9 +105,9 @@ SELECT set_config('lock_timeout', '20s', true), pg_advisory_xact_lock(1785684592
 -- The migrations that have been run.
 SELECT value FROM jobpool.meta WHERE name = 'schema_version'
 
--- name: set_schema_version
--- In the same transaction as the migration.
-INSERT INTO jobpool.meta (name, value) VALUES ('schema_version', %(version)s)
+-- name: set_counter
+-- Of a migration: in the same transaction.
+INSERT INTO jobpool.meta (name, value) VALUES (%(name)s, %(value)s)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 
 -- name: counter

@@ -102,6 +102,11 @@ SELECT value FROM jobpool_meta WHERE name = 'schema_version'
 INSERT INTO jobpool_meta (name, value) VALUES ('schema_version', :version)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value
 
+-- name: migration_size
+-- Jobs, and bytes of the file.
+SELECT count(*), (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)
+FROM jobpool_jobs
+
 -- name: protect_schema
 -- A migration that edits CHECKs has failed: nobody may edit them any more.
 PRAGMA writable_schema = RESET
