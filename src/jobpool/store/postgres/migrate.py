@@ -41,6 +41,7 @@ _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _TURN_S = 0.2
 _ANSWER_S = 7 * 86_400.0
 """An index of a large table takes as long as it takes."""
+_VALIDITY = {"index": "index_is_valid", "constraint": "constraint_is_valid"}
 _IN_USE = frozenset({"55P03", "57014", "40P01"})
 """Lock not available, statement timeout, deadlock."""
 
@@ -179,5 +180,5 @@ def _build(session: Session, part: OnlinePart, tell: Tell) -> None:
 
 def is_built(session: Session, part: OnlinePart) -> bool:
     """Say whether an index or constraint is there and valid."""
-    query = f"{part.what}_is_valid"
+    query = _VALIDITY[part.what]
     return bool(session.value(query, schema=session.schema, name=part.name))

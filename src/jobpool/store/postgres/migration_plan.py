@@ -15,39 +15,12 @@ from jobpool.store.postgres.connection.steps import (
 from jobpool.store.postgres.connection.url import read_address
 from jobpool.store.postgres.migrate import LOCK_MS, is_built
 from jobpool.store.statements.migration import MigrationPart, MigrationPlan
+from jobpool.store.statements.named_sql import load_script
 
 _PATIENCE_S = 30.0
 _EXPAND_S = 0.1
 _BYTES_PER_S = {"index": 100e6, "constraint": 200e6}
 """Of a table, by what reads it: an index reads it twice."""
-_EXPAND = """
--- Step {version} of the schema. The tables are locked for some milliseconds. If they
--- cannot be had at once, run this script again.
-BEGIN;
-SET LOCAL statement_timeout = {lock_ms};
-{lock}
-SET LOCAL statement_timeout = 0;
-SET LOCAL lock_timeout = {lock_ms};
-{expand}
-INSERT INTO {schema}.meta (name, value) VALUES ('expanded', {version})
-ON CONFLICT (name) DO UPDATE SET value = excluded.value;
-COMMIT;
-
-"""
-_RECORD = """
-BEGIN;
-INSERT INTO {schema}.meta (name, value) VALUES ('schema_version', {version})
-ON CONFLICT (name) DO UPDATE SET value = excluded.value;
-DELETE FROM {schema}.meta WHERE name = 'expanded';
-COMMIT;
-"""
-_NEW = """
-BEGIN;
-CREATE SCHEMA IF NOT EXISTS {schema};
-{scripts}
-INSERT INTO {schema}.meta (name, value) VALUES ('schema_version', {version});
-COMMIT;
-"""
 
 
 def migration_plan(url: str) -> MigrationPlan:
@@ -65,7 +38,9 @@ def migration_plan(url: str) -> MigrationPlan:
         sql = ""
         if not version:
             scripts = "\n".join(map(at_once, migrations_of(schema)))
-            sql = _NEW.format(schema=schema, scripts=scripts, version=len(steps))
+            sql = _script("new").format(
+                schema=schema, scripts=scripts, version=len(steps)
+            )
             parts.append(_creation(len(steps)))
         expanded = session.value("counter", name="expanded") if version else None
         for step in steps[version:] if version else ():
@@ -74,10 +49,12 @@ def migration_plan(url: str) -> MigrationPlan:
                 left = [part for part in left if not is_built(session, part)]
             else:
                 parts.append(_expansion(session, step))
-                sql += _EXPAND.format(**step._asdict(), schema=schema, lock_ms=LOCK_MS)
+                sql += _script("expand").format(
+                    **step._asdict(), schema=schema, lock_ms=LOCK_MS
+                )
             parts += [_building(session, step, part) for part in left]
             sql += "".join(f"{one};\n" for part in left for one in part.statements)
-            sql += _RECORD.format(schema=schema, version=step.version)
+            sql += _script("record").format(schema=schema, version=step.version)
         return MigrationPlan(
             url=address.shown,
             schema_version=version,
@@ -87,6 +64,10 @@ def migration_plan(url: str) -> MigrationPlan:
         )
     finally:
         session.connection.close()
+
+
+def _script(name: str) -> str:
+    return load_script("postgres", "migration_script", f"{name}.sql")
 
 
 def _creation(version: int) -> MigrationPart:

@@ -7,18 +7,10 @@ import os
 from jobpool.store.sqlite.connection.connect import connect, schema_version
 from jobpool.store.sqlite.connection.location import identity_of
 from jobpool.store.statements.migration import MigrationPart, MigrationPlan
-from jobpool.store.statements.named_sql import load_migrations
+from jobpool.store.statements.named_sql import load_migrations, load_script
 
 _ROWS_PER_S = 2e6
 """Jobs read to build a step's indexes."""
-_STEP = """
--- Step {version} of the schema.
-BEGIN IMMEDIATE;
-{script}
-INSERT INTO jobpool_meta (name, value) VALUES ('schema_version', {version})
-ON CONFLICT (name) DO UPDATE SET value = excluded.value;
-COMMIT;
-"""
 
 
 def migration_plan(path: str) -> MigrationPlan:
@@ -29,6 +21,7 @@ def migration_plan(path: str) -> MigrationPlan:
     """
     path = os.path.realpath(path)
     steps = load_migrations("sqlite")
+    script = load_script("sqlite", "migration_script", "step.sql")
     version = jobs = size = 0
     if identity_of(path) is not None:
         session, _ = connect(path)
@@ -57,6 +50,6 @@ def migration_plan(path: str) -> MigrationPlan:
             for number in left
         ),
         sql="".join(
-            _STEP.format(version=number, script=steps[number - 1]) for number in left
+            script.format(version=number, script=steps[number - 1]) for number in left
         ),
     )
