@@ -1,13 +1,18 @@
 """migrate: what it would do, what it does, on both databases."""
 
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
+import jobpool.manual
 from jobpool.store.opening import open_store
 from support.postgres.server import binaries, libpq_url, query_of, server
 from support.store.cli_store import rows, run
 from support.store.old_stores import layout, make_old, old_versions
+
+MANUAL = Path(jobpool.manual.__file__).parent
 
 
 @pytest.fixture
@@ -111,3 +116,21 @@ def test_a_plan_for_a_file_that_does_not_exist_makes_none(tmp_path):
     (plan,) = rows(run("migrate", "--plan", "--json", "--store", f"sqlite:///{path}"))
     assert plan["schema_version"] == 0
     assert not path.exists()
+
+
+def test_the_plan_in_the_manual_is_one(old_url):
+    """Line by line, but for sizes, times and the store's name."""
+    page = (MANUAL / "upgrading.md").read_text()
+    (shown,) = re.findall(
+        r"\$ jobpool migrate --plan\n(postgresql:.*?)```", page, re.DOTALL
+    )
+    seen = run("migrate", "--plan", "--store", old_url).stdout
+    assert [comparable(line) for line in seen.splitlines()] == [
+        comparable(line) for line in shown.splitlines()
+    ]
+
+
+def comparable(line):
+    return re.sub(
+        r" +", " ", re.sub(r"[\d.]+(KiB|MiB|ms|s)?\b|postgresql:\S*", "", line)
+    )

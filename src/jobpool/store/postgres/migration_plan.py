@@ -109,7 +109,7 @@ def _building(session: Session, step: Step, part: OnlinePart) -> MigrationPart:
         waits="nobody",
         rows=rows,
         size_bytes=size,
-        about_s=size / _BYTES_PER_S[part.what],
+        about_s=max(_EXPAND_S, size / _BYTES_PER_S[part.what]),
     )
 
 
