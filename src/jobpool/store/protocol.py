@@ -33,6 +33,7 @@ from jobpool.store.records import (
     AuditEntry,
     AuditFilter,
     AuditRow,
+    CapacityFact,
     FigureRow,
     Filter,
     Formats,
@@ -385,6 +386,14 @@ class Store(Protocol):
         SQLite's are path, permissions, owner, size_bytes, filesystem,
         sqlite_version, wal_reset_bug, journal_mode, synchronous, schema_version and
         stale_settlements.
+        """
+        ...
+
+    def capacity(self, memory_bytes: int) -> list[CapacityFact]:
+        """Measure what the database has room for; takes up to some seconds.
+
+        Args:
+            memory_bytes: what this machine has.
         """
         ...
 

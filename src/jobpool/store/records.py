@@ -43,6 +43,17 @@ class Receipt(IntEnum):
     """The job was handed back instead: its arguments may fit another supervisor."""
 
 
+class CapacityFact(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store was seen to have room for."""
+
+    name: str
+    seen: str
+    concern: str | None = None
+    """What was expected instead, and what to do; None: it is fine."""
+    figures: dict[str, float] = {}
+    """What was measured, by name with its unit."""
+
+
 class KeptOutput(msgspec.Struct, frozen=True):
     """What a job's successful attempt has written."""
 

@@ -15,7 +15,7 @@ from jobpool.cli import resources, root
 from jobpool.cli.exits import Exit, exit_of
 from jobpool.cli.flags import LaunchFlags
 from jobpool.cli.launch import launch
-from support.store.cli_store import run, stored
+from support.store.cli_store import RUN, run, stored
 
 JOBPOOL = [sys.executable, "-m", "jobpool"]
 
@@ -292,6 +292,24 @@ def test_doctor_names_what_it_found(tmp_path):
     assert facts["pidfd"]["verdict"] == "fine"
     assert facts["journal_mode"]["value"] == "wal"
     assert "wal_reset_bug" in facts
+
+
+def test_doctor_says_what_the_store_has_room_for(tmp_path, monkeypatch):
+    """What is over its bound is a note that says what to do."""
+    stored(tmp_path).close()
+    monkeypatch.setattr(
+        "jobpool.store.sqlite.store.socket.gethostname", lambda: RUN.host
+    )
+    facts = {row["name"]: row for row in map(json.loads, _doctor_lines())}
+    assert facts["writers_lock"]["figures"].keys() >= {"held_share", "wait_max_s"}
+    assert facts["sqlite"]["value"] == "is enough for this queue"
+    monkeypatch.setattr("jobpool.cli.diagnose.doctor.memory_bytes", lambda: 1)
+    result = run("doctor")
+    assert result.exit_code == 0, result.output
+    (line,) = [one for one in result.stdout.splitlines() if one.startswith("sqlite ")]
+    assert line.split()[1:3] == ["note", "outgrown;"]
+    assert "jobpool move --to postgresql://" in line
+    assert result.stdout.endswith("nothing is broken\n")
 
 
 def _doctor_lines():

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
 import psycopg
 import pytest
 
@@ -120,9 +121,15 @@ def test_a_supervisor_may_use_the_whole_protocol(stores):
         if name != "lease":
             operate()
     for granted in (leases := lease(store)):
-        receipts = store.settle([succeeded(granted)])
+        said = msgspec.structs.replace(
+            succeeded(granted, output="said"), keeps_output=True
+        )
+        receipts = store.settle([said])
         assert list(receipts) == [Receipt.ACCEPTED]
+        assert store.kept_output(granted.id).output == "said"
     assert leases
+    store.drop_outputs(0)
+    assert store.capacity(2**60)
     assert store.concerns() == []
     assert "schema_version" in store.describe()
     store.end_run("run-1")
@@ -171,6 +178,8 @@ def test_roles_that_may_read_see_everything(stores, role):
     (job,) = stores["supervisor"].enqueue([new_job(kind="shop.seen")])
     store = stores[role]
     assert store.get(job.id).kind == "shop.seen"
+    assert store.kept_output(job.id) is None
+    assert {one.name for one in store.capacity(2**60)} >= {"connections", "indexes"}
     assert store.payload(job.id) == b"{}"
     assert store.attempts(job.id) == []
     assert store.describe()

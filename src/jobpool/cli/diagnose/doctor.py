@@ -24,6 +24,7 @@ from jobpool.core.config.load import Sources, store_of
 from jobpool.core.units import show_size
 from jobpool.errors import StoreError
 from jobpool.store.protocol import Store
+from jobpool.store.records import CapacityFact
 
 _SQLITE = "sqlite:///"
 
@@ -46,6 +47,7 @@ def doctor(*, store: str | None, config: str | None, as_json: bool) -> None:
                         "name": fact.name,
                         "value": fact.value,
                         "verdict": fact.verdict.value,
+                        **({"figures": fact.figures} if fact.figures else {}),
                     }
                 )
             )
@@ -97,6 +99,7 @@ def _store_facts(sources: Sources) -> list[Fact]:
         with opened(sources) as store:
             facts += [_judged(*item) for item in store.describe().items()]
             facts.append(_runs_fact(store))
+            facts += map(_capacity_fact, store.capacity(memory_bytes()))
     except StoreError as exc:
         facts.append(Fact("store usable", str(exc), Verdict.BROKEN))
     return facts
@@ -117,6 +120,13 @@ def _judged(name: str, value: str) -> Fact:
     """Turn a store's fact into one with a verdict, from what the store says of it."""
     is_note = value.startswith("affected") or "warning" in value.lower()
     return Fact(name, value, Verdict.NOTE if is_note else Verdict.FINE)
+
+
+def _capacity_fact(found: CapacityFact) -> Fact:
+    if found.concern is None:
+        return Fact(found.name, found.seen, figures=found.figures)
+    value = f"{found.seen}; {found.concern}"
+    return Fact(found.name, value, Verdict.NOTE, found.figures)
 
 
 def _runs_fact(store: Store) -> Fact:

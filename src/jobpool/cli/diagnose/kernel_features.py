@@ -7,7 +7,7 @@ import os
 import platform
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +37,8 @@ class Fact(NamedTuple):
     name: str
     value: str
     verdict: Verdict = Verdict.FINE
+    figures: Mapping[str, float] = {}
+    """What was measured, by name with its unit."""
 
 
 def kernel_facts() -> Iterator[Fact]:

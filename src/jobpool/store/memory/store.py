@@ -14,6 +14,7 @@ from jobpool.store.memory.operate import Operating
 from jobpool.store.memory.read import Reading
 from jobpool.store.memory.runs import RunKeeping
 from jobpool.store.memory.settle import Settling
+from jobpool.store.records import CapacityFact
 from jobpool.store.wakeup import Waker
 
 
@@ -102,6 +103,11 @@ class MemoryStore(Settling, RunKeeping, Reading, Operating):
     def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`: nothing is deferred."""
         del waited_for
+
+    def capacity(self, memory_bytes: int) -> list[CapacityFact]:
+        """See `Store.capacity`: it is this process's memory."""
+        del memory_bytes
+        return []
 
     def concerns(self) -> list[str]:
         """See `Store.concerns`: there are none."""

@@ -6,6 +6,7 @@ import os
 import secrets
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -30,13 +31,14 @@ from jobpool.store.operations.runs import (
 from jobpool.store.operations.settle import Settling, has_result, success_row
 from jobpool.store.operations.suspects import SuspectKeeping
 from jobpool.store.postgres.caller_connection import caller_transaction, joined
+from jobpool.store.postgres.capacity import capacity
 from jobpool.store.postgres.connection.database import Database
 from jobpool.store.postgres.connection.run_root import run_root_of
 from jobpool.store.postgres.connection.session import Session as OwnSession
 from jobpool.store.postgres.connection.url import read_address
 from jobpool.store.postgres.health import concerns, describe
 from jobpool.store.postgres.queue_depth import DepthGuard
-from jobpool.store.records import Renewal
+from jobpool.store.records import CapacityFact, Renewal
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.parameters import Blobs, as_json
 from jobpool.store.statements.session import Query, Row, Session
@@ -234,6 +236,14 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
         """See `Store.concerns`."""
         with self._server.reading() as session:
             return concerns(session)
+
+    def capacity(self, memory_bytes: int) -> list[CapacityFact]:
+        """See `Store.capacity`; the server's memory is not this machine's."""
+        del memory_bytes
+        kinds = defaultdict[str, list[str]](list)
+        for record in self.kinds():
+            kinds[record.pool].append(record.kind)
+        return list(capacity(self._server, lambda: self.due(kinds, 1)))
 
     def describe(self) -> dict[str, str]:
         """See `Store.describe`."""

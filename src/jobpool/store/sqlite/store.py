@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
@@ -19,8 +20,10 @@ from jobpool.store.operations.read import Reading
 from jobpool.store.operations.runs import RunKeeping
 from jobpool.store.operations.settle import Settling
 from jobpool.store.operations.suspects import SuspectKeeping
+from jobpool.store.records import CapacityFact
 from jobpool.store.sqlite import result_parts, tokens
 from jobpool.store.sqlite.caller_connection import caller_transaction, joined
+from jobpool.store.sqlite.capacity import capacity
 from jobpool.store.sqlite.connection.connect import check_library
 from jobpool.store.sqlite.connection.database import (
     BULK_BYTES,
@@ -167,6 +170,11 @@ class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operat
     def tidy(self, *, waited_for: bool = False) -> None:
         """See `Store.tidy`."""
         self._file.tidy(BULK_MAX_BYTES if waited_for else BULK_BYTES)
+
+    def capacity(self, memory_bytes: int) -> list[CapacityFact]:
+        """See `Store.capacity`."""
+        runs, host = self.open_runs(), socket.gethostname()
+        return list(capacity(self._file, runs, host, memory_bytes))
 
     def concerns(self) -> list[str]:
         """See `Store.concerns`: `describe` reports all there is."""
