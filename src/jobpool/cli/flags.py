@@ -43,6 +43,7 @@ class LaunchFlags(msgspec.Struct, frozen=True, kw_only=True):
 
     pools: str | None = None
     app: str | None = None
+    app_version: str | None = None
     store: str | None = None
     memory: str | None = None
     timeout: str | None = None
@@ -67,6 +68,7 @@ class LaunchFlags(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "size": self.pools,
             "app": self.app,
+            "app_version": self.app_version,
             "store": self.store,
             "memory": self.memory,
             "timeout": self.timeout,
@@ -102,6 +104,11 @@ _LAUNCH = (
     ),
     click.option(
         "--app", metavar="APP", help="Application module or file; default ./jobs.py."
+    ),
+    click.option(
+        "--app-version",
+        metavar="TEXT",
+        help="The application's version; default a hash of what it imports.",
     ),
     _STORE,
     click.option(

@@ -84,6 +84,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     ended_at_ms: int | None = None
     format: int = FORMAT
     """The highest format that its code can honour (`core.formats`)."""
+    application: str | None = None
+    """What it runs, as ``--app`` names it."""
+    app_version: str | None = None
+    """The version of that: as configured, else a hash of what was imported."""
 
     @property
     def label(self) -> str:

@@ -149,6 +149,7 @@ class _Supervisor:
             pid=os.getpid(),
             pid_namespace=pid_namespace(),
             version=__version__,
+            application=settings.app,
             pools={pool.name: pool.size_text for pool in settings.pools},
         )
         self._reactor = Reactor(clock, observer)
@@ -326,7 +327,7 @@ class _Supervisor:
             shared, ttl_s = self._store.shared, self._settings.lease_ttl_s
             sent_s = self._clock.monotonic_s()
             lease_s = published_ttl_s(ttl_s) if shared else ttl_s
-            self._entry.begin(store, registry.records(), lease_s)
+            self._entry.begin(store, registry.records(), lease_s, registry.app_version)
             store.confirm(self._store.known)
             seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
             # Only now: renewing a run that is not entered yet reports the wrong store.

@@ -18,6 +18,7 @@ from support.configuring import BIG
 
 OF_SUPERVISORS = {
     "app",
+    "app_version",
     "memory_budget",
     "app_timeout",
     "lease_ttl",

@@ -437,3 +437,18 @@ def test_nothing_is_left_running(site):
     wait_until(
         lambda: len(site.processes()) <= expected + 1, PATIENCE_S, "only the pool's own"
     )
+
+
+def test_a_killed_attempt_shows_its_memory_over_time(site):
+    """From its beginning to its peak, beside its limit; a success leaves nothing."""
+    job = site.finish(site.add("grow"))
+    assert (job.state, job.outcome) == ("dead", "out_of_memory")
+    (shown,) = site.cli("show", job.id)
+    (attempt,) = shown["attempts"]
+    trail = attempt["memory_trail"]
+    times_ms, sizes = zip(*trail["points"], strict=True)
+    assert trail["limit_bytes"] == 128 * MIB
+    assert 1 < len(sizes) <= 64
+    assert list(times_ms) == sorted(times_ms)
+    assert sizes[0] < 128 * MIB < sizes[-1] == max(sizes)
+    assert times_ms[-1] <= 1000 * attempt["duration_s"] + 100

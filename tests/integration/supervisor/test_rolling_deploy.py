@@ -1,6 +1,7 @@
 """Two versions of an application at once: a job goes to the one that it fits."""
 
 import json
+import signal
 
 from support.site.supervising import PATIENCE_S, PRELUDE, Site
 from support.waiting import wait_until
@@ -66,3 +67,41 @@ def test_a_job_that_fits_no_version_is_dead_after_unknown_for(tmp_path):
         hooks = tmp_path / "hooks"
         wait_until(hooks.exists, PATIENCE_S, "the hook")
         assert hooks.read_text().splitlines() == [f"dead {job_id} {job.reason}"]
+
+
+FAILING = """
+@jobs.job("cpu", kind="fail", max_attempts=1)
+def fail():
+    raise ValueError("no")
+"""
+
+
+def test_what_failed_since_a_deployment_can_be_told(tmp_path):
+    """Supervisors and unsuccessful attempts bear it; a reload has another one."""
+    with Site(tmp_path, FAILING) as site:
+        supervisor = site.start("cpu=1")
+        before = _failed_version(site)
+        (tmp_path / "jobs.py").write_text(PRELUDE + FAILING + "# fixed\n")
+        supervisor.send(signal.SIGHUP)
+        supervisor.wait_event("pool_reloaded")
+        wait_until(lambda: _shown(site) != before, PATIENCE_S, "the new version")
+        after = _failed_version(site)
+        assert after == _shown(site)
+        assert after != before
+        assert len(after) == len(before) == 12
+        supervisor.stop()
+        site.start("cpu=1", "--app-version", "v2.1")
+        assert _shown(site) == _failed_version(site) == "v2.1"
+
+
+def _shown(site):
+    (status,) = site.cli("status")
+    (supervisor,) = status["supervisors"]
+    assert supervisor["application"] == "jobs.py"
+    return supervisor["app_version"]
+
+
+def _failed_version(site):
+    (shown,) = site.cli("show", site.finish(site.add("fail")).id)
+    (attempt,) = shown["attempts"]
+    return attempt["app_version"]

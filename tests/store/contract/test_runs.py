@@ -28,8 +28,19 @@ def test_a_run_is_open_from_its_beginning_to_its_end(store_factory, clock):
     assert (first.host, first.pid, first.pools) == ("host", 1, {"cpu": "2..8"})
     assert first.started_at_ms == clock.utc_ms() - 1000
     assert second.lease_until_ms == clock.utc_ms() + 60_000
+    assert (first.application, first.app_version) == (None, None)
     store.end_run("b")
     assert [run.id for run in store.open_runs()] == ["a"]
+
+
+def test_a_run_names_its_application_and_the_version_loaded_last(store):
+    """A reload begins it again, with the version that it runs from then on."""
+    begin_run(store, application="jobs.py:shop", app_version="v1")
+    (run,) = store.open_runs()
+    assert (run.application, run.app_version) == ("jobs.py:shop", "v1")
+    begin_run(store, application="jobs.py:shop", app_version="v2\0")
+    (run,) = store.open_runs()
+    assert run.app_version == "v2\N{REPLACEMENT CHARACTER}"
 
 
 def test_one_heartbeat_renews_every_lease(store, clock):

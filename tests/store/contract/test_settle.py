@@ -34,6 +34,7 @@ EVIDENCE = Evidence(
     output="said this",
     stack="was here",
     slot="cpu/1",
+    memory_trail='{"limit_bytes":512,"points":[[1,2],[3,4]]}',
 )
 
 
@@ -110,6 +111,20 @@ def test_every_other_outcome_leaves_an_attempt(store, granted, clock, outcome):
     wanted = "canceled" if outcome is Outcome.CANCELED else "pending"
     assert (job.state, job.attempt) == (wanted, 1)
     assert (job.finished_at_ms is None) == (wanted == "pending")
+
+
+@pytest.mark.parametrize(
+    ("own", "kept"), [("v1", "v1"), (None, "v2")], ids=["its_child's", "its_run's"]
+)
+def test_an_attempt_has_the_version_that_ran_it(store, granted, own, kept):
+    """Its child may be older than what its run has loaded since; else the run's."""
+    begin_run(store, app_version="v2")
+    settlement = msgspec.structs.replace(
+        ended(granted, Outcome.FAILED), app_version=own
+    )
+    assert store.settle([settlement]) == [True]
+    (attempt,) = store.attempts(granted.id)
+    assert attempt.app_version == kept
 
 
 def test_a_retry_waits_from_the_settlement_on(store, granted, clock):

@@ -86,6 +86,7 @@ class World:
                 )
                 for p in self.settings.pools
             ),
+            version="v1",
             base_rss_bytes=20 * MIB,
         )
         self.registries = 0

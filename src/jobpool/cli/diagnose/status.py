@@ -110,6 +110,8 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
                 "host": run.host,
                 "pid": run.pid,
                 "version": run.version,
+                "application": run.application,
+                "app_version": run.app_version,
                 "outdated": run.format < seen.formats.least,
                 "pools": dict(run.pools),
                 "alive": not seen.not_alive[run.id],
@@ -190,6 +192,7 @@ def _print(seen: _Status, *, figures: bool) -> None:
         print_line(
             f"supervisor {run.pid} on {run.host}",
             sizes,
+            _runs(run),
             f"heartbeat {ago(run.heartbeat_at_ms, now)}",
             f"up {seconds((now - run.started_at_ms) / 1000)}",
             "OUTDATED: takes no more jobs" if run.format < seen.formats.least else "",
@@ -214,6 +217,13 @@ def _print(seen: _Status, *, figures: bool) -> None:
     _print_suspects_and_breakers(seen)
     if figures:
         _print_figures(seen.figures)
+
+
+def _runs(run: Run) -> str:
+    """Return what a supervisor runs; "": it is older than this figure."""
+    if not run.application:
+        return ""
+    return " ".join(filter(None, ("runs", run.application, run.app_version)))
 
 
 def _print_suspects_and_breakers(seen: _Status) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.job import Attempt, Job, JobState
+from jobpool.core.jobs.memory_trail import trail_of
 
 
 def decoded(text: bytes | None) -> Any:
@@ -29,7 +30,7 @@ def running_s(job: Job, now_ms: int) -> float | None:
 
 
 def attempt_object(attempt: Attempt, *, full: bool) -> dict[str, Any]:
-    """Return one attempt; *full* adds what can be long: stack, output, traceback."""
+    """Return one attempt; *full* adds what can be long, such as its stack."""
     short: dict[str, Any] = {
         "attempt": attempt.attempt,
         "outcome": attempt.outcome.value,
@@ -43,6 +44,7 @@ def attempt_object(attempt: Attempt, *, full: bool) -> dict[str, Any]:
         "error": attempt.error,
         "rule": attempt.rule,
         "supervisor": attempt.supervisor,
+        "app_version": attempt.app_version,
         "slot": attempt.slot,
         "started_at": iso_time(attempt.started_at_ms),
         "finished_at": iso_time(attempt.finished_at_ms),
@@ -52,6 +54,7 @@ def attempt_object(attempt: Attempt, *, full: bool) -> dict[str, Any]:
             "stack": attempt.stack,
             "output": attempt.output,
             "traceback": attempt.traceback,
+            "memory_trail": trail_of(attempt.memory_trail),
         }
     return short
 
@@ -70,7 +73,7 @@ def job_object(
         job: as stored.
         attempts: oldest first.
         max_attempts: the kind's, for a job that has none of its own.
-        full: with each attempt's stack, output and traceback.
+        full: with each attempt's stack, output, traceback and memory over time.
         now_ms: the time.
     """
     return {

@@ -15,6 +15,7 @@ import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import JobName, json_flag, store_flags
+from jobpool.cli.jobs.memory_line import memory_line
 from jobpool.cli.jobs.records import decoded, job_object, running_s
 from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.output import (
@@ -31,6 +32,7 @@ from jobpool.cli.presence import why_not_alive
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.budget import RESET, attempt_words, budget_words
 from jobpool.core.jobs.job import Attempt, Job, JobState
+from jobpool.core.jobs.memory_trail import trail_of
 from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState
 from jobpool.core.rules.policy import INTERRUPTIONS_MAX, SNOOZED_MAX_S, SNOOZES_MAX
@@ -332,17 +334,20 @@ def _print_attempts(attempts: Sequence[Attempt]) -> None:
 
 
 def attempt_lines(attempts: Sequence[Attempt], now_ms: int) -> Iterator[str]:
-    """Describe each attempt: how it ended, its figures, and the reason."""
+    """Describe each attempt: how it ended, its figures, the reason, its memory."""
     for one in attempts:
         parts = (
             f"{attempt_words(one.attempt)} {one.outcome}",
             ago(one.finished_at_ms, now_ms),
             figures(one.duration_s, one.peak_rss_bytes, one.cpu_s),
             one.slot,
+            f"version {one.app_version}" if one.app_version else "",
         )
         yield "  ".join(filter(None, parts))
         if reason := one.reason or one.error_class:
             yield f"   {reason}"
+        if trail := trail_of(one.memory_trail):
+            yield f"   {memory_line(trail)}"
 
 
 def counts(job: Job, attempts: Sequence[Attempt], known: KindRecord | None) -> str:

@@ -42,6 +42,8 @@ class AppReport(msgspec.Struct, frozen=True, kw_only=True):
     handlers: tuple[HandlerSpec, ...] = ()
     store: str | None = None
     """The store URL that the application itself names, if any."""
+    version: str = ""
+    """A hash of the source files that make up the application."""
     base_rss_bytes: int = 0
     """Resident memory of the zygote after loading: the minimum of every limit."""
     warnings: tuple[str, ...] = ()

@@ -123,6 +123,8 @@ def configure(
         default = getattr(base, field_of(st.Settings, key))
         if key == "memory_budget":
             default = int(st.MEMORY_BUDGET_SHARE * machine.memory_bytes)
+        elif key == "app_version":
+            default = "auto"
         values[key] = top_value(sources, key, default)
     values |= below
     for key, value in _retention(sources).items():

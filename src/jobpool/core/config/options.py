@@ -57,6 +57,7 @@ _NICE_MAX = 19
 _PROCESSES_MAX = 4_194_304
 """The kernel's own limit."""
 _SHARE = re.compile(r"0?\.\d{1,6}", re.ASCII)
+_VERSION = re.compile(r"[!-~]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -129,6 +130,15 @@ def _flag(value: Any, what: str) -> bool:
         return bool(value == "true")
     if not isinstance(value, bool):
         raise ConfigError(f"{what}: expected true or false, got {_seen(value)}")
+    return value
+
+
+def _version(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not _VERSION.fullmatch(value):
+        raise ConfigError(
+            f"{what}: expected 1 to 64 letters, digits or signs without spaces, such "
+            f'as "2.3.1" or a commit, got {_seen(value)}'
+        )
     return value
 
 
@@ -277,6 +287,7 @@ _PATHS = Option(_paths, _show_or(lambda paths: ", ".join(paths) or "nowhere", "a
 TOP: Mapping[str, Option] = {
     "store": _TEXT,
     "app": _TEXT,
+    "app_version": Option(_or_none(_version, "auto"), _show_or(str, "auto")),
     "payload_max": Option(_sendable, show_size),
     "result_max": Option(_sendable, show_size),
     "queue_depth_max": Option(_whole(1, 10**12)),

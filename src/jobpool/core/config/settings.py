@@ -159,6 +159,8 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     """``module`` or ``path/to/file.py``, optionally ``:attribute``."""
     app_directory: str
     """Absolute; first on the application's sys.path, and its working directory."""
+    app_version: str | None = None
+    """None: a hash of what was imported."""
     store_base: str = ""
     """Absolute; the base of a relative SQLite path that the application names."""
     pools: tuple[PoolSettings, ...]

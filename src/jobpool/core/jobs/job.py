@@ -166,6 +166,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stack: str | None = None
     """Python stacks at the kill or the fatal signal."""
     slot: str | None = None
+    memory_trail: str | None = None
+    """Its memory over time, if its child died, as JSON (`memory_trail.Trail`)."""
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -204,6 +206,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When the attempt began, by this machine's `Clock.boottime_s`."""
     ended_s: float | None = None
     """When it ended, likewise; both None: it was not seen."""
+    app_version: str | None = None
+    """Of the application that ran it; None: what its run has published."""
 
 
 class Start(NamedTuple):
@@ -252,6 +256,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     finished_at_ms: int
     rule: str | None
     """The retry rule that it was counted under, if one matched."""
+    app_version: str | None = None
+    """Of the application that ran it."""
+    memory_trail: str | None = None
+    """As in `Evidence`."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

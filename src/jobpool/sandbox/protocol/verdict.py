@@ -14,6 +14,7 @@ from enum import StrEnum
 import msgspec
 
 from jobpool.core.jobs.job import Evidence
+from jobpool.core.jobs.memory_trail import Trail, trail_json
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import Ending
 from jobpool.core.safe_text import message_line
@@ -89,6 +90,11 @@ FAULT_SIGNALS = frozenset(
     }
 )
 """A program causes these itself, whatever else happens on the host."""
+
+_TRAILED = frozenset(
+    {Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT, Outcome.STALLED, Outcome.CRASHED}
+)
+"""Ends for which its memory over time may say why."""
 
 NOT_COMMITTED = "complete() was called, but its transaction was never committed"
 
@@ -173,6 +179,7 @@ def verdict_of_death(
     slot: str,
     duration_s: float,
     peak_rss_bytes: int = 0,
+    memory_trail: Trail | None = None,
     output: bytes = b"",
     stack: str = "",
     processes: Sequence[str] = (),
@@ -189,6 +196,7 @@ def verdict_of_death(
         slot: the slot's name, for the evidence.
         duration_s: how long the attempt ran, as we measured.
         peak_rss_bytes: the highest memory of its tree that we measured.
+        memory_trail: the same over time.
         output: the tail of what it wrote.
         stack: what its fault handler wrote.
         processes: what was below it just before our kill.
@@ -214,6 +222,9 @@ def verdict_of_death(
             output=_text(output),
             stack=_stack(stack, processes),
             slot=slot,
+            memory_trail=trail_json(memory_trail)
+            if memory_trail is not None and outcome in _TRAILED
+            else None,
         ),
     )
 

@@ -68,6 +68,7 @@ from jobpool.sandbox.system.process_tree import end_with, kill_tree, outlive_par
 from jobpool.sandbox.system.procfs import process_start_time, resident_bytes
 from jobpool.sandbox.zygote.fork_safety import check_fork_safety
 from jobpool.sandbox.zygote.forking import fork_child, watch_hooks
+from jobpool.sandbox.zygote.source_hash import source_hash
 
 FENCE_CHECK_MIN_S = 0.05
 FENCE_CHECK_MAX_S = 0.5
@@ -230,6 +231,7 @@ class Zygote:
             AppReport(
                 handlers=handlers,
                 store=store,
+                version=source_hash(load.app, load.directory),
                 base_rss_bytes=resident_bytes(os.getpid()),
                 warnings=tuple(warnings),
             )

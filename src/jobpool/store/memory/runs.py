@@ -58,6 +58,8 @@ class RunKeeping(Leasing):
             begun = _replace(
                 run,
                 host=clean_text(run.host),
+                application=clean_text(run.application),
+                app_version=clean_text(run.app_version),
                 pools=dict(run.pools),
                 started_at_ms=now_ms if known is None else known.started_at_ms,
                 heartbeat_at_ms=max(now_ms, known.heartbeat_at_ms if known else 0),

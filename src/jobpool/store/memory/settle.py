@@ -86,7 +86,7 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping):
                 settled = _snoozed(settled, now_ms)
         else:
             now = Moment(now_ms, self._clock.boottime_s())
-            settled = _ended(row, held, s, now)
+            settled = _ended(row, held, s, now, self._version_of(s, held))
         self._database.put_job(row, settled)
         if s.keeps_output and s.state is _SUCCEEDED:
             self._keep_output(settled, s)
@@ -140,6 +140,13 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping):
                     begun = _replace(row.begun, started_at_ms=began_ms, slot=start.slot)
                     self._database.put_job(row, _replace(row, begun=begun))
 
+    def _version_of(self, s: Settlement, held: Held) -> str | None:
+        """Return the version of the application in which an attempt did not succeed."""
+        if s.outcome is _SUCCESS or s.app_version is not None:
+            return s.app_version
+        run = self._database.runs.get(held.run_id)
+        return None if run is None else run.app_version
+
     def _leased(self, job_id: int, token: int) -> Row | None:
         """Return a job that is leased under this token."""
         row = self._database.jobs.get(job_id)
@@ -171,7 +178,9 @@ def _snoozed(row: Row, now_ms: int) -> Row:
     return snoozed
 
 
-def _ended(row: Row, held: Held, s: Settlement, now: Moment) -> Row:
+def _ended(
+    row: Row, held: Held, s: Settlement, now: Moment, app_version: str | None
+) -> Row:
     """Return a job after an attempt, with its charges and evidence."""
     evidence, begun = s.evidence, row.begun
     began_ms, ended_ms = now.of_attempt(s)
@@ -205,7 +214,8 @@ def _ended(row: Row, held: Held, s: Settlement, now: Moment) -> Row:
         return moved
     if row.snoozes and s.state in (_PENDING, _RUNNABLE):
         moved = _replace(moved, snoozes=0, snoozed_since_ms=None)
-    return _replace(moved, tried=(*row.tried, _tried(moved, held, s, ended_ms)))
+    tried = _tried(moved, held, s, ended_ms, app_version)
+    return _replace(moved, tried=(*row.tried, tried))
 
 
 def _moved(row: Row, held: Held, s: Settlement, now_ms: int, ended_ms: int) -> Row:
@@ -254,7 +264,9 @@ def _memory_bytes(value: int | None) -> int | None:
     return fit_memory_bytes(value)
 
 
-def _tried(row: Row, held: Held, s: Settlement, ended_ms: int) -> Tried:
+def _tried(
+    row: Row, held: Held, s: Settlement, ended_ms: int, app_version: str | None
+) -> Tried:
     """Return the record of an attempt that did not succeed.
 
     Args:
@@ -262,6 +274,7 @@ def _tried(row: Row, held: Held, s: Settlement, ended_ms: int) -> Tried:
         held: its lease.
         s: how it ended.
         ended_ms: when.
+        app_version: of the application that ran it.
     """
     evidence, begun, ended = s.evidence, row.begun, row.ended
     if ended.outcome is None or begun.started_at_ms is None:
@@ -286,5 +299,7 @@ def _tried(row: Row, held: Held, s: Settlement, ended_ms: int) -> Tried:
         started_at_ms=begun.started_at_ms,
         finished_at_ms=ended_ms,
         rule=clean_text(s.rule),
+        app_version=clean_text(app_version),
+        memory_trail=clean_text(evidence.memory_trail),
     )
     return Tried(shown, PastAttempt(ended.outcome, shown.rule, ended_ms))

@@ -79,6 +79,8 @@ class RunKeeping(Repairing):
                 pid_namespace=run.pid_namespace,
                 version=run.version,
                 format=run.format,
+                application=clean_text(run.application),
+                app_version=clean_text(run.app_version),
                 pools=msgspec.json.encode(run.pools).decode(),
                 now_ms=now_ms,
                 lease_until_ms=now_ms + round(ttl_s * 1000),

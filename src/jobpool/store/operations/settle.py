@@ -361,4 +361,6 @@ def _attempt_row(s: Settlement, now: Moment) -> tuple[Any, ...]:
         clean_text(evidence.stack),
         clean_text(evidence.slot),
         *now.of_attempt(s),
+        clean_text(s.app_version),
+        clean_text(evidence.memory_trail),
     )

@@ -110,6 +110,7 @@ ATTEMPT: Mapping[str, Any] = {
     **dict.fromkeys(("cpu_s", "duration_s"), Seconds | None),
     **dict.fromkeys(("output", "stack", "supervisor", "slot"), str | None),
     **dict.fromkeys(("started_at_ms", "finished_at_ms"), Moment),
+    **dict.fromkeys(("app_version", "memory_trail"), str | None),
 }
 """What each column of an attempt may hold, in the table's order."""
 _ATTEMPT_REPLACEMENTS: Mapping[str, Any] = {
@@ -154,6 +155,7 @@ RUN: Mapping[str, Any] = {
     **dict.fromkeys(("ended_at_ms", "leaving_at_ms", "died_at_ms"), Moment | None),
     "died_with_jobs": Count | None,
     "format": Count | None,
+    **dict.fromkeys(("application", "app_version"), str | None),
 }
 """What each column of a run may hold, in the order of `raw_runs`."""
 _RUN_REPLACEMENTS: Mapping[str, Any] = {

@@ -13,6 +13,7 @@ import msgspec
 
 from jobpool.core.application.handler_spec import AppReport
 from jobpool.core.config.settings import Settings
+from jobpool.core.jobs.memory_trail import Trail
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.sandbox.protocol.messages import Answer, FromChild
 from jobpool.sandbox.protocol.verdict import Exit
@@ -92,6 +93,9 @@ class ChildExited(msgspec.Struct, frozen=True, kw_only=True):
     marked: frozenset[int] | None = None
     """As of `Recalled`."""
     peak_rss_bytes: int = 0
+    trail_seq: int = 0
+    """The attempt that was watched last: the trail is its own."""
+    memory_trail: Trail | None = None
     output: bytes = b""
     stack: str = ""
     processes: Sequence[str] = ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from jobpool.errors import OutcomeUnknown, StoreError, StoreRefused, StoreUnavailable
 from jobpool.store.protocol import Store
 from jobpool.store.records import KindRecord, Run
@@ -31,14 +33,28 @@ class Entry:
         self.may_be_open = False
         self._run = run
 
-    def begin(self, store: Store, kinds: Sequence[KindRecord], lease_s: float) -> None:
+    def begin(
+        self,
+        store: Store,
+        kinds: Sequence[KindRecord],
+        lease_s: float,
+        app_version: str = "",
+    ) -> None:
         """Enter the run, or update its entry.
+
+        Args:
+            store: its store.
+            kinds: what it publishes.
+            lease_s: how long its leases hold without a renewal.
+            app_version: of the application that it runs now.
 
         Raises:
             StoreError: as of `Store.begin_run`.
         """
         # Until the store answers it may be open: the supervisor can end meanwhile.
         before, self.may_be_open = self.may_be_open, True
+        version = app_version or None
+        self._run = msgspec.structs.replace(self._run, app_version=version)
         try:
             store.begin_run(self._run, kinds, lease_s)
         except OutcomeUnknown:

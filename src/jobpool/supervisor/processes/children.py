@@ -356,6 +356,7 @@ class Children:
             process, ended = self._dead.pop(number)
             del self._left[number]
             peak = self.watch.peak_bytes(number)
+            trail_seq, trail = self.watch.trail(number)
             self.watch.drop(number)
             self._run.write_slot(number, 0, 0)
             self._zygotes.reaped(process.pid)
@@ -369,6 +370,8 @@ class Children:
                 never_begun=never_begun,
                 marked=try_read_marks(process.mark_path),
                 peak_rss_bytes=peak,
+                trail_seq=trail_seq,
+                memory_trail=trail,
                 output=process.output_tail(OUTPUT_TAIL_BYTES),
                 stack=process.stack_text(),
                 processes=process.below,

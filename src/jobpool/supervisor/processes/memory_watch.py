@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jobpool.core.config.settings import PoolSettings
 from jobpool.core.isolation.cgroups import PROCESSES_COUNTED_MAX
+from jobpool.core.jobs.memory_trail import MemoryTrail, Trail
 from jobpool.core.units import show_size
 from jobpool.sandbox.handles.child import ChildProcess
 from jobpool.sandbox.metering.confirmation import Confirmation
@@ -77,6 +78,9 @@ class Watched:
     peak_bytes: int = 0
     seen_bytes: int = 0
     """At the last sample."""
+    began_s: float = 0.0
+    """When the attempt began to be watched."""
+    trail: MemoryTrail = field(default_factory=MemoryTrail)
     rested_bytes: int = 0
     """The child's own memory when it became idle."""
     due_s: float = 0.0
@@ -158,6 +162,8 @@ class Watch:
         nearest = watched.soft_bytes or watched.limit_bytes
         due_s = now_s + next_sample_s(watched.peak_bytes, nearest)
         watched.peak_bytes = 0
+        watched.began_s = now_s
+        watched.trail.begin()
         watched.show_s = now_s + SHOW_EVERY_S
         watched.shown_rss_bytes = watched.shown_output_bytes = 0
         watched.resting = watched.reported = False
@@ -179,6 +185,13 @@ class Watch:
         """Return the highest memory seen in the slot's present attempt."""
         watched = self._watched.get(number)
         return watched.peak_bytes if watched else 0
+
+    def trail(self, number: int) -> tuple[int, Trail | None]:
+        """Return the attempt watched last in the slot, and its memory over time."""
+        watched = self._watched.get(number)
+        if watched is None:
+            return 0, None
+        return watched.seq, Trail(watched.limit_bytes, watched.trail.points())
 
     def sample(self, now_s: float) -> None:
         """Sample every child that is due."""
@@ -218,6 +231,7 @@ class Watch:
         near = watched.seen_bytes > NEAR_SHARE * limit_bytes
         rss = process.rss_bytes() + watched.tree.sample(now_s, near=near)
         watched.peak_bytes = max(watched.peak_bytes, rss)
+        _note(watched, rss, now_s)
         grows = rss > watched.seen_bytes
         watched.seen_bytes = rss
         process.trim_output(OUTPUT_KEEP_BYTES, watched.output_max_bytes)
@@ -293,3 +307,9 @@ class Watch:
         watched.soft_s = now_s + SOFT_AGAIN_S
         if confirmed > soft_bytes:
             self._report(inp.OverMemory(number, watched.seq, confirmed, soft=True))
+
+
+def _note(watched: Watched, rss: int, now_s: float) -> None:
+    """Add a sample to the trail, unless the child is dying, and gives memory back."""
+    if rss > (watched.seen_bytes if watched.reported else 0):
+        watched.trail.add(int(1000 * max(0.0, now_s - watched.began_s)), rss)

@@ -1,13 +1,18 @@
 """What `jobpool show` says about a death."""
 
+import json
+
 import pytest
 
+from jobpool.cli.jobs.memory_line import memory_line
 from jobpool.cli.jobs.show import attempt_lines, counts, evidence
 from jobpool.core.jobs.job import Attempt, Job
+from jobpool.core.jobs.memory_trail import Trail
 from jobpool.core.jobs.outcome import Outcome
 from support.store.cli_store import KIND
 
 NOW_MS = 1_000_000
+MIB = 2**20
 STACK = """Fatal Python error: Segmentation fault
 
 Current thread 0x00007f2687bf5b80 (most recent call first):
@@ -46,6 +51,34 @@ def test_a_death_is_two_lines():
     assert list(attempt_lines([crashed], NOW_MS)) == [
         "attempt 2 crashed  28.5s ago  ran 250ms  peak 23MiB  CPU 125ms  cpu/1",
         "   killed by SIGSEGV (Segmentation fault)",
+    ]
+
+
+def test_a_death_shows_its_memory_over_time_and_its_applications_version():
+    """At most 32 columns of equal time, the highest block being the limit."""
+    points = [[100 * place, place * MIB] for place in range(1, 65)]
+    text = json.dumps({"limit_bytes": 64 * MIB, "points": points})
+    killed = attempt(memory_trail=text, app_version="v1.2")
+    first, memory = attempt_lines([killed], NOW_MS)
+    assert first.endswith("cpu/1  version v1.2")
+    assert memory == (
+        "   memory 1MiB -> 64MiB in 6.3s  ▁▁▁▂▂▂▂▃▃▃▃▄▄▄▄▅▅▅▅▆▆▆▆▇▇▇▇█████  limit 64MiB"
+    )
+
+
+def test_memory_that_fell_before_the_end_is_shown_with_its_peak():
+    """Between two samples memory is taken to stay as it was."""
+    points = [[0, 8 * MIB], [1000, 40 * MIB], [9000, 4 * MIB], [10_000, 4 * MIB]]
+    trail = Trail(32 * MIB, tuple(map(tuple, points)))
+    assert memory_line(trail) == (
+        "memory 8MiB -> 4MiB in 10s, peak 40MiB  ███▁  limit 32MiB"
+    )
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{", '{"limit_bytes":1,"points":[]}'])
+def test_a_memory_trail_that_cannot_be_read_is_not_shown(text):
+    assert list(attempt_lines([attempt(memory_trail=text)], NOW_MS)) == [
+        "attempt 2 crashed  28.5s ago  cpu/1"
     ]
 
 

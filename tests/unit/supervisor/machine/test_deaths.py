@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import signal
 
+import msgspec
+import pytest
+
 from jobpool.core import events as ev
 from jobpool.core.config.settings import SandboxLevel
 from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.memory_trail import Trail, trail_of
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.limits import PoolLimits
 from jobpool.core.rules.policy import Policy
@@ -34,6 +38,42 @@ def test_one_death_is_charged_to_one_job() -> None:
     assert [(s.id, s.outcome) for s in blamed] == [(jobs[0].id, Outcome.CRASHED)]
     again = [job.lease.id for job in world.machine.slots[0].queue]
     assert again == [job.id for job in jobs[1:]]
+
+
+TRAIL = Trail(512 * MIB, ((1, 40 * MIB), (900, 500 * MIB)))
+
+
+@pytest.mark.parametrize("is_its_own", [True, False])
+def test_a_death_keeps_the_memory_over_time_of_the_attempt_that_was_watched(
+    *, is_its_own: bool
+) -> None:
+    """Never that of another attempt in the same child."""
+    world = World(pool("cpu", 1)).up()
+    world.job()
+    world.notify()
+    seq = world.machine.slots[0].queue[0].seq
+    killed = Exit(signal=signal.SIGSEGV)
+    watched = seq if is_its_own else seq - 1
+    world.step(
+        inp.ChildExited(slot=0, exit=killed, trail_seq=watched, memory_trail=TRAIL)
+    )
+    (settled,) = world.settled
+    kept = settled.evidence.memory_trail
+    assert trail_of(kept) == (TRAIL if is_its_own else None)
+
+
+def test_an_attempt_is_of_the_version_that_its_child_was_forked_with() -> None:
+    """Also when the application is reloaded while it runs."""
+    world = World(pool("cpu", 1)).up()
+    world.job()
+    world.job()
+    world.notify()
+    newer = msgspec.structs.replace(world.report, version="v2")
+    world.step(inp.ZygoteLoaded("cpu", newer, reloading=True))
+    world.died(0, signal=signal.SIGSEGV)
+    world.died(0, signal=signal.SIGSEGV)
+    versions = [s.app_version for s in world.settled if s.outcome]
+    assert versions == ["v1", "v2"]
 
 
 def test_a_repeated_end_does_not_crash_another_job() -> None:

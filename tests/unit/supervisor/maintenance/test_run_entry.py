@@ -14,6 +14,7 @@ from jobpool.errors import (
     StoreUnavailable,
     UsageError,
 )
+from jobpool.store.records import Run
 from jobpool.supervisor.maintenance.run_entry import NO_THREAD, Entry, until_taken
 from jobpool.supervisor.storage.inbox import Chore
 
@@ -27,6 +28,7 @@ class Store:
 
     def begin_run(self, run, _kinds, _ttl_s):
         self.seen.append((run.id, self.entry.may_be_open))
+        self.version = run.app_version
         if self.error:
             raise self.error
 
@@ -39,13 +41,10 @@ class Store:
         self.seen.append("wake")
 
 
-class Run:
-    id = "abc"
-
-
 @pytest.fixture
 def entry():
-    return Entry(Run())
+    own = Run(id="abc", host="a", boot_id="b", pid=1, pid_namespace=1, version="0")
+    return Entry(own)
 
 
 def test_an_unanswered_entry_may_be_open(entry):
@@ -55,6 +54,15 @@ def test_an_unanswered_entry_may_be_open(entry):
     entry.begin(store, [], 60.0)
     assert store.seen == [("abc", True)]
     assert entry.may_be_open
+
+
+def test_an_entry_is_made_anew_with_the_version_that_was_reloaded(entry):
+    """So that `status` shows what runs now, not what was started."""
+    store = Store(entry)
+    entry.begin(store, [], 60.0, "v1")
+    assert store.version == "v1"
+    entry.begin(store, [], 60.0, "v2")
+    assert store.version == "v2"
 
 
 def test_a_refused_entry_leaves_no_open_run(entry):

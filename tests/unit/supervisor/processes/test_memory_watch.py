@@ -4,6 +4,7 @@ import pytest
 
 from jobpool.core.config.settings import MIB
 from jobpool.core.isolation.cgroups import PROCESSES_COUNTED_MAX
+from jobpool.core.jobs.memory_trail import Trail
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.processes import memory_watch as watching
@@ -115,6 +116,26 @@ def test_the_recorded_peak_is_the_highest_until_the_end(watch, process, reports)
         watch.sample(watch.next_s())
     assert watch.peak_bytes(0) == 2 * LIMIT + 1
     assert len(reports) == 1
+
+
+def test_a_trail_is_of_one_attempt_and_ends_with_its_growth(watch, process, reports):
+    """What a killed child gives back while it dies is no part of it."""
+    process.own = 40 * MIB
+    watch.sample(watch.next_s())
+    process.own = process.confirmed = LIMIT + MIB
+    watch.sample(watch.next_s())
+    assert len(reports) == 1
+    for own in (LIMIT + 2 * MIB, LIMIT, 0):
+        process.own = own
+        watch.sample(watch.next_s())
+    seq, trail = watch.trail(0)
+    assert (seq, trail.limit_bytes) == (7, LIMIT)
+    sizes = [size for _, size in trail.points]
+    assert sizes == [40 * MIB, LIMIT + MIB, LIMIT + 2 * MIB]
+    watch.begin(cmd.Watch(0, 8, LIMIT, None), 9.0)
+    process.own = process.confirmed = 30 * MIB
+    watch.sample(9.125)
+    assert watch.trail(0) == (8, Trail(LIMIT, ((125, 30 * MIB),)))
 
 
 def test_a_child_over_its_limit_is_reported_again_in_its_next_attempt(

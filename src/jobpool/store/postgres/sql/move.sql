@@ -65,11 +65,11 @@ VALUES (
 INSERT INTO jobpool.moving_attempts (
   id, job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
   signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack, supervisor,
-  slot, started_at_ms, finished_at_ms
+  slot, started_at_ms, finished_at_ms, app_version, memory_trail
 )
 VALUES (
   %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
-  %s
+  %s, %s, %s
 )
 
 -- name: move_collisions
@@ -115,12 +115,12 @@ ORDER BY id
 INSERT INTO jobpool.attempts (
   job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
   signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack, supervisor,
-  slot, started_at_ms, finished_at_ms
+  slot, started_at_ms, finished_at_ms, app_version, memory_trail
 )
 SELECT
   job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
   signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack, supervisor,
-  slot, started_at_ms, finished_at_ms
+  slot, started_at_ms, finished_at_ms, app_version, memory_trail
 FROM jobpool.moving_attempts
 ORDER BY id
 
@@ -224,7 +224,7 @@ SELECT
   a.job_id, a.attempt, a.token, a.outcome, a.rule, a.reason, a.error_class,
   a.error, a.traceback, a.signal, a.exit_code, a.peak_rss_bytes, a.cpu_s,
   a.duration_s, a.output, a.stack, a.supervisor, a.slot, a.started_at_ms,
-  a.finished_at_ms
+  a.finished_at_ms, a.app_version, a.memory_trail
 FROM jobpool.attempts AS a
 JOIN jobpool.moving_jobs AS m ON m.id = a.job_id
 WHERE a.job_id > %(after)s AND a.job_id <= %(last)s

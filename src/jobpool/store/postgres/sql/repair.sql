@@ -84,7 +84,7 @@ WHERE id = %(id)s
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
   heartbeat_at_ms, lease_until_ms, ended_at_ms, leaving_at_ms, died_at_ms,
-  died_with_jobs, format
+  died_with_jobs, format, application, app_version
 FROM jobpool.runs
 
 -- name: rewrite_run
@@ -104,7 +104,9 @@ SET
   leaving_at_ms = %(leaving_at_ms)s,
   died_at_ms = %(died_at_ms)s,
   died_with_jobs = %(died_with_jobs)s,
-  format = %(format)s
+  format = %(format)s,
+  application = %(application)s,
+  app_version = %(app_version)s
 WHERE id = %(id)s
 
 -- name: drop_run

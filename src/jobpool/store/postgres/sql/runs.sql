@@ -6,11 +6,12 @@
 -- life never goes back, except by renewing: that would look like a restored store.
 INSERT INTO jobpool.runs (
   id, host, boot_id, pid, pid_namespace, version, pools, format,
+  application, app_version,
   started_at_ms, heartbeat_at_ms, lease_until_ms
 )
 VALUES (
   %(id)s, %(host)s, %(boot_id)s, %(pid)s, %(pid_namespace)s, %(version)s, %(pools)s,
-  %(format)s,
+  %(format)s, %(application)s, %(app_version)s,
   %(now_ms)s, %(now_ms)s, %(lease_until_ms)s
 )
 ON CONFLICT (id) DO UPDATE
@@ -22,6 +23,8 @@ SET
   version = excluded.version,
   pools = excluded.pools,
   format = excluded.format,
+  application = excluded.application,
+  app_version = excluded.app_version,
   heartbeat_at_ms = greatest(
     jobpool.runs.heartbeat_at_ms, excluded.heartbeat_at_ms
   ),
@@ -97,7 +100,7 @@ SELECT id FROM jobpool.runs WHERE id = %(run_id)s FOR UPDATE
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1)
+  coalesce(format, 1), application, app_version
 FROM jobpool.runs AS r
 WHERE ended_at_ms IS NULL
   AND lease_until_ms <= %(now_ms)s
@@ -236,7 +239,7 @@ WHERE id = %(run_id)s AND ended_at_ms IS NULL
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1)
+  coalesce(format, 1), application, app_version
 FROM jobpool.runs
 WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id

@@ -120,11 +120,12 @@ RETURNING id
 UPDATE jobpool.jobs SET result = %(result)s WHERE id = %(id)s
 
 -- name: insert_attempts
--- Before settle_jobs, while the jobs still name their supervisor.
+-- Before settle_jobs, while the jobs still name their supervisor, whose application ran
+-- the attempt unless :rows says otherwise.
 INSERT INTO jobpool.attempts (
   job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
   signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack,
-  supervisor, slot, started_at_ms, finished_at_ms
+  supervisor, slot, started_at_ms, finished_at_ms, app_version, memory_trail
 )
 SELECT
   j.id,
@@ -149,7 +150,12 @@ SELECT
     WHEN ended.value ->> 16 IS NULL THEN coalesce(j.started_at_ms, j.leased_at_ms)
     ELSE greatest((ended.value ->> 16)::bigint, j.leased_at_ms)
   END,
-  (ended.value ->> 17)::bigint
+  (ended.value ->> 17)::bigint,
+  coalesce(
+    ended.value ->> 18,
+    (SELECT r.app_version FROM jobpool.runs AS r WHERE r.id = j.supervisor)
+  ),
+  ended.value ->> 19
 FROM jsonb_array_elements(%(rows)s::jsonb) AS ended
 JOIN jobpool.jobs AS j ON j.id = (ended.value ->> 0)::bigint
 WHERE j.token = (ended.value ->> 1)::bigint

@@ -105,7 +105,7 @@ SELECT
   a.id, a.job_id, a.attempt, a.token, a.outcome, a.rule, a.reason, a.error_class,
   a.error, a.traceback, a.signal, a.exit_code, a.peak_rss_bytes, a.cpu_s,
   a.duration_s, a.output, a.stack, a.supervisor, a.slot, a.started_at_ms,
-  a.finished_at_ms
+  a.finished_at_ms, a.app_version, a.memory_trail
 FROM jobpool_jobs AS j
 CROSS JOIN jobpool_attempts AS a ON a.job_id = j.id
 WHERE j.id > :after AND j.id <= :last

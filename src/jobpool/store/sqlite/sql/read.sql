@@ -13,7 +13,7 @@ SELECT payload FROM jobpool_payloads WHERE job_id = :id
 SELECT
   attempt, token, outcome, reason, error_class, error, traceback,
   signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack,
-  supervisor, slot, started_at_ms, finished_at_ms, rule
+  supervisor, slot, started_at_ms, finished_at_ms, rule, app_version, memory_trail
 FROM jobpool_attempts
 WHERE job_id = :id
 ORDER BY id

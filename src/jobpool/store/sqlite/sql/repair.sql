@@ -77,7 +77,7 @@ WHERE id = :id
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
   heartbeat_at_ms, lease_until_ms, ended_at_ms, leaving_at_ms, died_at_ms,
-  died_with_jobs, format
+  died_with_jobs, format, application, app_version
 FROM jobpool_runs
 
 -- name: rewrite_run
@@ -97,7 +97,9 @@ SET
   leaving_at_ms = :leaving_at_ms,
   died_at_ms = :died_at_ms,
   died_with_jobs = :died_with_jobs,
-  format = :format
+  format = :format,
+  application = :application,
+  app_version = :app_version
 WHERE id = :id
 
 -- name: drop_run

@@ -6,11 +6,12 @@
 -- life never goes back, except by renewing: that would look like a restored store.
 INSERT INTO jobpool_runs (
   id, host, boot_id, pid, pid_namespace, version, pools, format,
+  application, app_version,
   started_at_ms, heartbeat_at_ms, lease_until_ms
 )
 VALUES (
   :id, :host, :boot_id, :pid, :pid_namespace, :version, :pools,
-  :format,
+  :format, :application, :app_version,
   :now_ms, :now_ms, :lease_until_ms
 )
 ON CONFLICT (id) DO UPDATE
@@ -22,6 +23,8 @@ SET
   version = excluded.version,
   pools = excluded.pools,
   format = excluded.format,
+  application = excluded.application,
+  app_version = excluded.app_version,
   heartbeat_at_ms = max(jobpool_runs.heartbeat_at_ms, excluded.heartbeat_at_ms),
   lease_until_ms = CASE
     WHEN jobpool_runs.lease_until_ms > :now_ms
@@ -86,7 +89,7 @@ WHERE id = :run_id AND ended_at_ms IS NULL
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1)
+  coalesce(format, 1), application, app_version
 FROM jobpool_runs AS r
 WHERE ended_at_ms IS NULL
   AND lease_until_ms <= :now_ms
@@ -138,7 +141,7 @@ WHERE id = :run_id AND ended_at_ms IS NULL
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1)
+  coalesce(format, 1), application, app_version
 FROM jobpool_runs
 WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id

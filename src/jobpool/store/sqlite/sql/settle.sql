@@ -161,11 +161,12 @@ DELETE FROM jobpool_result_drafts WHERE token = :token
 DELETE FROM jobpool_result_parts WHERE job_id = :id AND token = :token
 
 -- name: insert_attempts
--- Before settle_jobs, while the jobs still name their supervisor.
+-- Before settle_jobs, while the jobs still name their supervisor, whose application ran
+-- the attempt unless :rows says otherwise.
 INSERT INTO jobpool_attempts (
   job_id, attempt, token, outcome, rule, reason, error_class, error, traceback,
   signal, exit_code, peak_rss_bytes, cpu_s, duration_s, output, stack,
-  supervisor, slot, started_at_ms, finished_at_ms
+  supervisor, slot, started_at_ms, finished_at_ms, app_version, memory_trail
 )
 SELECT
   j.id,
@@ -191,7 +192,12 @@ SELECT
     j.started_at_ms,
     j.leased_at_ms
   ),
-  json_extract(ended.value, '$[17]')
+  json_extract(ended.value, '$[17]'),
+  coalesce(
+    json_extract(ended.value, '$[18]'),
+    (SELECT r.app_version FROM jobpool_runs AS r WHERE r.id = j.supervisor)
+  ),
+  json_extract(ended.value, '$[19]')
 FROM json_each(:rows) AS ended
 CROSS JOIN jobpool_jobs AS j
 WHERE j.id = json_extract(ended.value, '$[0]')

@@ -49,7 +49,7 @@ class Accounting:
         held_s = step.now_s - job.leased_s + step.slept_s - job.slept_s
         now_ms = lease.leased_at_ms + round(held_s * 1000)
         accounted = account(lease, job.policy, ending, now_ms=now_ms)
-        settlement = _timed(accounted, job, done, step)
+        settlement = _timed(accounted, job, done, step, slot.app_version)
         if ending.evidence.output and step.registry is not None:
             settlement = _keeping(step.registry.keep_output(lease.kind), settlement)
         waits = claimed = done is not None and done.completed
@@ -90,15 +90,20 @@ def _keeping(keep: KeepOutput, settlement: Settlement) -> Settlement:
 
 
 def _timed(
-    settlement: Settlement, job: Assigned, done: Done | None, step: Step
+    settlement: Settlement,
+    job: Assigned,
+    done: Done | None,
+    step: Step,
+    app_version: str,
 ) -> Settlement:
-    """Return a settlement with the times of its attempt.
+    """Return a settlement with the times of its attempt, and what has run it.
 
     Args:
         settlement: what came of the attempt.
         job: its job.
         done: its child's report; None: the child died just now.
         step: knows the time.
+        app_version: of the application in its child.
     """
     if done is None:
         ended_s = step.now_s + step.slept_s
@@ -106,6 +111,9 @@ def _timed(
     else:
         began_s, ended_s = of_done(job, done, step)
     timed: Settlement = msgspec.structs.replace(
-        settlement, began_s=began_s, ended_s=ended_s
+        settlement,
+        began_s=began_s,
+        ended_s=ended_s,
+        app_version=app_version or None,
     )
     return timed

@@ -83,12 +83,24 @@ def judge(
     done: Done | None,
     kill: Kill | None,
     *,
+    seq: int,
     slot: str,
     ran_s: float,
     cpu_before_s: float,
     stopping: bool,
 ) -> Ending:
-    """Judge an attempt by its child's death; the arguments are `verdict_of_death`'s."""
+    """Judge an attempt by its child's death.
+
+    Args:
+        death: how the child ended.
+        seq: the attempt's number in the child.
+        done: as for `verdict_of_death`, like the others.
+        kill: as there.
+        slot: as there.
+        ran_s: as there.
+        cpu_before_s: as there.
+        stopping: as there.
+    """
     return verdict_of_death(
         death.exit,
         kill=kill,
@@ -97,6 +109,7 @@ def judge(
         duration_s=ran_s,
         cpu_before_s=cpu_before_s,
         peak_rss_bytes=death.peak_rss_bytes,
+        memory_trail=death.memory_trail if death.trail_seq == seq else None,
         output=death.output,
         stack=death.stack,
         processes=death.processes,

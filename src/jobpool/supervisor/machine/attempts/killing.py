@@ -194,6 +194,7 @@ class Killing:
                 death,
                 done,
                 kill,
+                seq=job.seq,
                 slot=slot.name,
                 ran_s=0.0 if job.started_s is None else now_s - job.started_s,
                 cpu_before_s=cpu_before_s,

@@ -52,6 +52,7 @@ class Starting:
         """Ask for a child."""
         slot.state = SlotState.FORKING
         slot.child += 1
+        slot.app_version = self._pools[slot.pool].app_version
         slot.jobs = 0
         slot.idled_s = 0.0
         slot.worn = False

@@ -95,6 +95,7 @@ class Loading:
             self._step.out.append(cmd.TakeOver(pool.name))
             self._renew(pool)
         pool.zygote_up = True
+        pool.app_version = registry.app_version
         pool.zygote_failures = 0
         pool.zygote_retry_s = None
         self._scaling.fill(pool)

@@ -65,6 +65,8 @@ class Pool:
         self.asked = 0
         """Leases asked for and not yet answered."""
         self.zygote_up = False
+        self.app_version = ""
+        """Of the application in its zygote."""
         self.zygote_failures = 0
         self.zygote_retry_s: float | None = None
         self.fork_retry_s = 0.0

@@ -234,6 +234,8 @@ class Slot:
     state: SlotState = SlotState.EMPTY
     child: int = 0
     """Counts the children of this slot; identifies the present one."""
+    app_version: str = ""
+    """Of the application in the present child, or in the last one."""
     born_s: float = 0.0
     base_rss_bytes: int = 0
     left_bytes: int = 0

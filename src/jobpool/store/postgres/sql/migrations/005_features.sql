@@ -60,7 +60,8 @@ FOR EACH ROW WHEN (new.ended_at_ms IS NULL)
 EXECUTE FUNCTION jobpool.refuse_outdated_run();
 
 ALTER TABLE jobpool.attempts ADD COLUMN app_version text COLLATE "C";
--- JSON: at most 64 pairs of milliseconds since the attempt began, and bytes.
+-- JSON: its limit in bytes, and at most 64 pairs of milliseconds since the attempt began,
+-- and bytes.
 ALTER TABLE jobpool.attempts ADD COLUMN memory_trail text COLLATE "C";
 
 -- The least format that may lease, the one that has been asked for, two halves of the

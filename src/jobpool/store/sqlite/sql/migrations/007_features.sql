@@ -39,7 +39,8 @@ BEGIN
 END;
 
 ALTER TABLE jobpool_attempts ADD COLUMN app_version TEXT;
--- JSON: at most 64 pairs of milliseconds since the attempt began, and bytes.
+-- JSON: its limit in bytes, and at most 64 pairs of milliseconds since the attempt began,
+-- and bytes.
 ALTER TABLE jobpool_attempts ADD COLUMN memory_trail TEXT;
 
 -- The least format that may lease, the one that has been asked for, two halves of the
