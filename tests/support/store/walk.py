@@ -193,6 +193,7 @@ class Walk:
             rule=made.rule or self.maybe("ValueError"),
             followup=self.maybe(self.job(key=None, unique=None), None),
             completed=self.dice.random() < 0.2,
+            keeps_output=self.dice.random() < 0.5,
             began_s=self.maybe(now_s - 2.0, now_s - 0.5),
             ended_s=self.maybe(now_s, now_s - 0.25),
         )
@@ -253,6 +254,10 @@ class Walk:
         kept = {f"{s}_s": self.maybe(0.0, 60.0, 90_000.0) for s in FINISHED}
         self.store.prune(Retention(**kept))
 
+    def drop_outputs(self):
+        """Drop all of them: how much room was lost to what was undone may differ."""
+        self.store.drop_outputs(0)
+
     # -- operators -------------------------------------------------------------------
 
     def cancel(self):
@@ -287,6 +292,7 @@ class Walk:
             store.get(job_id)
             store.payload(job_id)
             store.attempts(job_id)
+            store.kept_output(job_id)
         for which in self.filters():
             store.count(which)
             store.groups(which)
@@ -337,6 +343,7 @@ STEPS = (
     Walk.fail,
     Walk.pause,
     Walk.prune,
+    Walk.drop_outputs,
     Walk.renew,
     *[Walk.revive] * 2,
     Walk.take_over,
