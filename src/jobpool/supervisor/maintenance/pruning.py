@@ -12,7 +12,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Retention
 from jobpool.store.protocol import Store
 
-STEP_S = 0.02
+STEP_S = 0.01
 """How long a step should take."""
 STEP_ROWS = 1000
 """Of the first step."""
