@@ -76,8 +76,9 @@ TO jobpool_supervisor, jobpool_viewer;
 -- Lease, settle, renew, take back, prune. No TRUNCATE, no triggers, no DDL.
 GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA :"schema" TO jobpool_supervisor;
 
--- The numbers of jobs, tokens and attempts; USAGE allows nextval, but not setval.
-GRANT USAGE ON ALL SEQUENCES IN SCHEMA :"schema" TO jobpool_supervisor;
+-- The numbers of jobs, tokens and attempts; USAGE allows nextval, but not setval. SELECT:
+-- a renewal compares the last token with the highest that its run has seen.
+GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA :"schema" TO jobpool_supervisor;
 
 -- -- What later migrations create ---------------------------------------------------
 
@@ -88,7 +89,7 @@ GRANT SELECT ON TABLES TO jobpool_supervisor, jobpool_viewer;
 ALTER DEFAULT PRIVILEGES FOR ROLE jobpool_owner IN SCHEMA :"schema"
 GRANT INSERT, UPDATE, DELETE ON TABLES TO jobpool_supervisor;
 ALTER DEFAULT PRIVILEGES FOR ROLE jobpool_owner IN SCHEMA :"schema"
-GRANT USAGE ON SEQUENCES TO jobpool_supervisor;
+GRANT USAGE, SELECT ON SEQUENCES TO jobpool_supervisor;
 
 -- -- Producers ----------------------------------------------------------------------
 

@@ -31,11 +31,12 @@ def test_a_completion_leaves_a_job_as_a_success_does(site, begun, result):
     site.store.cancel([mine.id, other.id])
     site.complete(mine, result)
     site.store.settle([succeeded(other, None if result == b"null" else result)])
-    expected = _replace(site.store.get(other.id), id=mine.id)
+    expected = site.store.get(other.id)
     found = site.store.get(mine.id)
     # The one by the handler's clock, the other by the store's.
     assert found.finished_at_ms is not None
     figures = {name: getattr(found, name) for name in FIGURES}
+    figures |= {"id": mine.id, "ref": found.ref}
     expected = _replace(expected, finished_at_ms=found.finished_at_ms, **figures)
     assert found == expected
     assert [one.error for one in site.store.attempts(mine.id)] == ["first"]
