@@ -8,6 +8,7 @@ from jobpool.errors import JobpoolError
 from jobpool.operations.action import Action, Done
 from jobpool.operations.operate import operate
 from jobpool.operations.principal import local_principal
+from jobpool.operations.queue import Enqueue
 from jobpool.store.protocol import Store
 
 
@@ -27,7 +28,8 @@ def operating(store: Store, action: Action, done: Done | None = None) -> Done:
     try:
         return operate(store, principal, action, done)
     except (JobpoolError, KeyboardInterrupt):
-        if done.jobs:
+        # To enqueue again would store the first jobs twice; their ids are printed.
+        if done.jobs and not isinstance(action, Enqueue):
             of = f" of {done.matched}" if done.matched else ""
             click.echo(
                 f"note: it ended early: {done.jobs}{of} jobs were changed, the others "
