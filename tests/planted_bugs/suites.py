@@ -55,8 +55,8 @@ SUITE_BUGS = (
         (
             Edit(
                 "store/operations/lease.py",
-                "            if outdated or lapsed:",
-                "            if lapsed:",
+                "            if outdated or lapsed or is_paused:",
+                "            if lapsed or is_paused:",
             ),
         ),
     ),
@@ -149,6 +149,30 @@ SUITE_BUGS = (
                 "supervisor/machine/attempts/deadlines.py",
                 "    if job.begun or job.started_s is None:\n",
                 "    if job.seq:\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a restored store counts tokens on from its backup",
+        Promise.FENCED,
+        "tests/store/sqlite/test_restore.py",
+        (
+            Edit(
+                "core/rules/restoring.py",
+                "    after = counter + _jump(backup_age_s)\n    if after > TOKENS_MAX",
+                "    after = counter\n    if after > TOKENS_MAX",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a store that went back in time is written on",
+        Promise.FENCED,
+        "tests/integration/supervisor/test_restored.py",
+        (
+            Edit(
+                "store/watermark.py",
+                "        if what := self._missing(found):",
+                "        if (what := self._missing(found)) and found is None:",
             ),
         ),
     ),

@@ -172,7 +172,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     """Where its source of tokens stands: a count, without a token's random bits."""
     last_id: int
-    """The highest id that it has given to a job."""
+    """Where its source of job ids stands; a sequence may be ahead of what was given."""
+    newest_id: int
+    """The id of its newest job, as far as it knows."""
     restores: int
     """How often it was restored from a backup."""
 

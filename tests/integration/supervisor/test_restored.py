@@ -56,13 +56,6 @@ def back_up(site, database, name="backup.db"):
     return copy
 
 
-def look_away(site):
-    """Close the test's own connection, which would go on using the former file."""
-    if site._store is not None:
-        site._store.close()
-        site._store = None
-
-
 def remove_log(database):
     for suffix in ("-wal", "-shm"):
         Path(f"{database}{suffix}").unlink(missing_ok=True)
@@ -113,7 +106,7 @@ def test_a_supervisor_whose_store_goes_back_stops(site, database, put_back):
     later = site.add_many("quick", [{}] * PREFETCHED, pool="io")
     site.finish_all(later)
     wait_renewed(site)
-    look_away(site)
+    site.close_store()
     put_back(copy, database)
     assert supervisor.wait_exit(NOTICED_S) == 4
     assert not is_alive(pid)
@@ -142,7 +135,7 @@ def test_work_goes_on_after_a_restore(site, database):
     site.finish_all([*leased, *waiting])
     before = {one.token for one in site.witnesses()}
     assert first.stop() == 0
-    look_away(site)
+    site.close_store()
     by_rename(copy, database)
 
     (told,) = site.cli("restored", "--last-id", gone[-1], "--ids")

@@ -239,8 +239,7 @@ class Site:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        if self._store is not None:
-            self._store.close()
+        self.close_store()
 
     # -- the store -----------------------------------------------------------------
 
@@ -249,6 +248,12 @@ class Site:
         if self._store is None:
             self._store = open_store(self.url)
         return self._store
+
+    def close_store(self):
+        """Close the test's own connection; the next use opens another one."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
 
     def add(self, kind, arguments=None, *, pool="cpu", **options):
         """Enqueue one job as another process would, and return its id."""

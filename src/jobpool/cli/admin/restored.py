@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,13 +30,15 @@ from jobpool.core.units import show_duration
 from jobpool.errors import UsageError
 from jobpool.operations.restored import Restored
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter, Position, UnfinishedRow
+from jobpool.store.records import Filter, Position, Run, UnfinishedRow
 
 if TYPE_CHECKING:
     from jobpool.supervisor.maintenance.restored_runs import Fate
 
-_SILENT_MS = 5000
-"""A living run of a store that hosts share gives ten signs of life in this time."""
+_RECENT_MS = 10_000
+"""A living run's last sign of life is not older, in a store that hosts share."""
+_RENEWED_IN_S = 1.5
+"""It gives another one in this time."""
 _PAGE = 1000
 
 
@@ -128,7 +131,7 @@ def _plan(store: Store, lost_since_ms: int | None, seen_id: int) -> _Plan:
     )
 
 
-def _refuse_living(store: Store, store_now_ms: int) -> None:
+def _refuse_living(store: Store, now_ms: int) -> None:
     """Refuse a store that supervisors still use, as far as it can be seen from here.
 
     Raises:
@@ -138,16 +141,29 @@ def _refuse_living(store: Store, store_now_ms: int) -> None:
     folders = root.iterdir() if root.is_dir() else ()
     living = {f"pid {pid} on this host" for one in folders if (pid := holder(one))}
     if not store.one_host:
-        living |= {
-            f"pid {run.pid} on {run.host}"
-            for run in store.open_runs()
-            if run.heartbeat_at_ms > store_now_ms - _SILENT_MS
-        }
+        living |= {f"pid {run.pid} on {run.host}" for run in _renewing(store, now_ms)}
     if living:
         raise UsageError(
             f"a supervisor uses {store.url} ({', '.join(sorted(living))}); stop all of "
             "them first, on every host. Nothing was changed"
         )
+
+
+def _renewing(store: Store, now_ms: int) -> list[Run]:
+    """Return the runs that give signs of life, twice a second, to a shared store."""
+    before = {
+        run.id: run.heartbeat_at_ms
+        for run in store.open_runs()
+        if run.heartbeat_at_ms > now_ms - _RECENT_MS
+    }
+    if not before:
+        return []
+    time.sleep(_RENEWED_IN_S)  # The backup may be as young as that.
+    return [
+        run
+        for run in store.open_runs()
+        if run.heartbeat_at_ms > before.get(run.id, run.heartbeat_at_ms)
+    ]
 
 
 def _look(store: Store, plan: _Plan, *, with_ids: bool) -> _Found:
@@ -198,8 +214,8 @@ def _ids(store: Store) -> dict[str, list[int]]:
 
 def _lost(found: _Found, seen_id: int | None) -> int | None:
     """Return how many jobs are gone at most; None: that cannot be known."""
-    last_id = found.plan.position.last_id
-    return None if seen_id is None else max(0, seen_id - last_id)
+    newest_id = found.plan.position.newest_id
+    return None if seen_id is None else max(0, seen_id - newest_id)
 
 
 def _object(found: _Found, seen_id: int | None, *, dry_run: bool) -> dict[str, Any]:
@@ -210,7 +226,7 @@ def _object(found: _Found, seen_id: int | None, *, dry_run: bool) -> dict[str, A
         "newest_time_at": iso_time(plan.position.newest_ms),
         "backup_age_s": plan.age_s,
         "tokens_after": plan.tokens,
-        "backup_last_id": plan.position.last_id,
+        "backup_newest_id": plan.position.newest_id,
         "ids_after": plan.last_id,
         "taken_back": [
             {"id": one.id, "kind": one.kind, "state": one.state} for one in found.fates
@@ -235,12 +251,12 @@ def _print(url: str, found: _Found, seen_id: int | None, *, dry_run: bool) -> No
     would = "would be " if dry_run else "is "
     print_line(f"store  {url}")
     print_line(
-        f"the backup is {show_duration(round(plan.age_s))} old at most",
+        f"the backup is {show_duration(max(0, round(plan.age_s)))} old at most",
         f"the newest time in it is {newest}",
     )
     print_line(
         f"new jobs {'would ' if dry_run else ''}get ids above {plan.last_id}",
-        f"the backup's last is {plan.position.last_id}",
+        f"the newest in the backup is {plan.position.newest_id}",
     )
     print_line(
         f"the whole store {would}paused: nothing starts before `jobpool resume --all`"
@@ -248,7 +264,7 @@ def _print(url: str, found: _Found, seen_id: int | None, *, dry_run: bool) -> No
     _print_taken(found.fates)
     _print_again(found)
     heading("GONE")
-    for line in _gone(plan.position.last_id, _lost(found, seen_id)):
+    for line in _gone(plan.position.newest_id, _lost(found, seen_id)):
         print_line(line)
     if dry_run:
         heading("nothing was changed; without --dry-run it is done")
@@ -290,19 +306,16 @@ def _print_again(found: _Found) -> None:
         print_line(f"{kind}: {' '.join(map(str, ids))}")
 
 
-def _gone(last_id: int, lost: int | None) -> Iterator[str]:
+def _gone(newest_id: int, lost: int | None) -> Iterator[str]:
     yield "What ended, was enqueued or was operated on after the backup is forgotten."
     if lost is None:
         yield (
-            f"Jobs with ids above {last_id} were enqueued after it. How many, this "
+            f"Jobs with ids above {newest_id} were enqueued after it. How many, this "
             "store cannot know: look for the highest id in your logs (--last-id)."
         )
     elif lost:
-        jobs = (
-            f"Jobs {last_id + 1} to {last_id + lost}"
-            if lost > 1
-            else f"Job {last_id + 1}"
-        )
+        first, last = newest_id + 1, newest_id + lost
+        jobs = f"Jobs {first} to {last}" if lost > 1 else f"Job {first}"
         yield f"{jobs}: enqueued after it, if not refused."
     else:
         yield "No job was enqueued after it, if that is the highest id."

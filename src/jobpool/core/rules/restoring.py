@@ -6,12 +6,15 @@ counter goes on from where it was, plus that rate times the age of the backup, p
 day of it: for clocks that were wrong by less than a day, and for bursts.
 
 Several restores of one backup do not meet either: as long as the clock goes forward
-between them, each jumps further than the one before by more than was granted since.
+between them, each jumps further than the one before by at least what was granted since.
+So nothing may be rounded or cut off here: not even an age below zero.
 
 Tokens have room for nearly three years of backups' age, added up over all restores.
 """
 
 from __future__ import annotations
+
+import math
 
 from jobpool.core.units import show_duration
 from jobpool.errors import StoreRefused, UsageError
@@ -25,14 +28,14 @@ TOKEN_BITS = 20
 TOKENS_MAX = 2 ** (63 - TOKEN_BITS) - 1
 IDS_MAX = 2**53 - 1
 """Beyond it, JSON readers in other languages round ids."""
-_ROUND_IDS = 10**9
-"""Ids continue from a multiple of this, so that people see which are newer."""
 
 
 def age_s(
     *, now_ms: int, newest_ms: int | None, lost_since_ms: int | None = None
 ) -> float:
     """Return how old a backup is at most, by what is known of it.
+
+    Less than zero: by at most a day, if the clock that wrote the backup was ahead.
 
     Args:
         now_ms: the store's clock.
@@ -55,7 +58,7 @@ def age_s(
             "clock is wrong, or was when the store was written. Set it right, or say "
             "when the backup was taken: --lost-since. Nothing was changed"
         )
-    return max(0.0, passed_s)
+    return passed_s
 
 
 def tokens_after(counter: int, backup_age_s: float) -> int:
@@ -90,8 +93,7 @@ def ids_after(last_id: int, backup_age_s: float, seen_id: int = 0) -> int:
     Raises:
         StoreRefused: there are no such ids any more.
     """
-    least = max(last_id + _jump(backup_age_s), seen_id)
-    after = -(-least // _ROUND_IDS) * _ROUND_IDS
+    after = max(last_id + _jump(backup_age_s), seen_id)
     if after > IDS_MAX:
         raise StoreRefused(
             f"job ids would go on after {after:,}, and only those up to {IDS_MAX:,} "
@@ -102,4 +104,4 @@ def ids_after(last_id: int, backup_age_s: float, seen_id: int = 0) -> int:
 
 
 def _jump(backup_age_s: float) -> int:
-    return round(GRANTS_PER_S * (backup_age_s + CLOCK_ERROR_S))
+    return math.ceil(GRANTS_PER_S * (backup_age_s + CLOCK_ERROR_S))

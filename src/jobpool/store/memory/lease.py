@@ -60,7 +60,8 @@ class Leasing(SuspectKeeping, MisfitKeeping):
                 )
             is_lapsed = not self.one_host and run.lease_until_ms <= now_ms
             is_outdated = self._database.is_outdated(run)
-            if is_outdated or is_lapsed:
+            is_paused = STORE_PAUSE in self._database.paused(now_ms)
+            if is_outdated or is_lapsed or is_paused:
                 return LeaseBatch(outdated=is_outdated, lapsed=is_lapsed)
             self._expire_late(now_ms)
             self._promote_due(now_ms)

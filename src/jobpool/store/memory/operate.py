@@ -168,6 +168,10 @@ class Operating(MisfitKeeping):
                 newest_ms=max(known, default=None),
                 tokens=database.last_token,
                 last_id=database.jobs.last_id,
+                newest_id=next(
+                    (row.id for row in database.jobs.newest_first()),
+                    database.jobs.last_id,
+                ),
                 restores=database.restores,
             )
 

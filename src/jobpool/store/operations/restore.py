@@ -24,7 +24,9 @@ class Restoring(ABC):
         """See `Store.position`."""
         with self._database.reading() as session:
             now_ms = self._database.now_ms(session)
-            ((newest_ms, tokens, last_id, restores),) = session.rows("position")
+            ((newest_ms, tokens, last_id, newest_id, restores),) = session.rows(
+                "position"
+            )
         if not isinstance(tokens, int) or not 0 <= tokens <= TOKENS_MAX:
             raise StoreRefused(
                 f"the source of tokens in {session.place} is missing or damaged "
@@ -35,6 +37,7 @@ class Restoring(ABC):
             newest_ms=newest_ms if isinstance(newest_ms, int) else None,
             tokens=tokens,
             last_id=last_id or 0,
+            newest_id=newest_id or 0,
             restores=restores if isinstance(restores, int) else 0,
         )
 

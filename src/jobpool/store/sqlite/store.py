@@ -138,8 +138,8 @@ class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operat
 
     def _raise_counters(self, session: Session, *, tokens: int, last_id: int) -> None:
         session.run("raise_tokens", last=tokens)
-        session.run("raise_ids")
-        session.run("count_on_from", name="jobpool_jobs", last=last_id)
+        session.run("make_ids")
+        session.run("raise_ids_to", last=last_id)
 
     def scrub(self, after_id: int | None) -> int | None:
         """See `Store.scrub`; ids that leave none for new rows are repaired as well."""

@@ -11,6 +11,7 @@ import pytest
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.settings import Settings
 from jobpool.store.records import Renewal
+from jobpool.store.watermark import Watermark
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from support.waiting import wait_until
@@ -27,7 +28,9 @@ def chores() -> list[str]:
 @pytest.fixture
 def keeper(chores: list[str]) -> Iterator[Housekeeping]:
     store: Any = SimpleNamespace(
-        shared=True, chore=lambda chore: chores.append(chore.__name__)
+        shared=True,
+        chore=lambda chore: chores.append(chore.__name__),
+        known=Watermark("run"),
     )
     settings = Settings(store="x", app="x", app_directory="/", pools=())
     keeper = Housekeeping(settings, "run", store=store, clock=SystemClock())

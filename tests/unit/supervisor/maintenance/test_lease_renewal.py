@@ -355,3 +355,15 @@ def test_a_run_that_lapsed_and_is_outdated_is_told_both(rig: Rig) -> None:
     rig.wait_posted(inp.Outdated)
     kinds = [type(one) for one in rig.posted]
     assert kinds.index(inp.Lapsed) < kinds.index(inp.Outdated)
+
+
+def test_a_store_that_went_back_ends_the_renewals(rig: Rig) -> None:
+    """It is reported as that, and not as a refusal: nothing may be written any more."""
+    rig.begin()
+    rig.wait_renewed(1)
+    gone = StoreWentBack("the store went back in time")
+    rig.store.failing = gone
+    wait_until(lambda: rig.lost == [gone], PATIENCE_S, "the report")
+    rig.pulse.join(PATIENCE_S)
+    assert not rig.pulse.is_alive()
+    assert not rig.of(inp.Stop)

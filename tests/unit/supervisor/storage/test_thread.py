@@ -13,7 +13,7 @@ from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.event_lines import human_line
 from jobpool.core.jobs.job import JobState, Lease, NewJob, Progress, Settlement
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable
+from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable, StoreWentBack
 from jobpool.sandbox.protocol.messages import FRAME_MAX_BYTES
 from jobpool.sandbox.runs.marks import MARK, MARK_BYTES
 from jobpool.store.records import LeaseBatch, Receipt
@@ -594,3 +594,62 @@ def test_a_shared_store_is_never_left_alone_for_long(rig: Rig) -> None:
     rig.thread._pause_s = 0.4
     rig.thread._pause()
     assert rig.thread._pause_s == 0.5
+
+
+def test_a_store_that_went_back_gets_nothing_more(rig: Rig) -> None:
+    """What waits and what comes later is answered as if it were superseded."""
+    rig.thread.known.restores = 0
+    rig.store.failures = [StoreUnavailable("restarting")]
+    rig.store.gone = StoreWentBack("the store went back in time")
+    rig.settle(1)
+    rig.wait_settled(1)
+    written = len(rig.store.settled)
+    rig.settle(2)
+    rig.thread.leave([cmd.Lease({"cpu": 1}), cmd.Enqueue(0, 1, 7, [])])
+    assert rig.wait_for(inp.Stored).answer.error_class == "StoreWentBack"
+    rig.wait_for(inp.GrantFailed)
+    assert [one.stale for one in rig.wait_settled(2)] == [(1,), (2,)]
+    chores: list[object] = []
+    rig.thread.chore(chores.append)
+    rig.thread.close(PATIENCE_S)
+    assert (len(rig.store.settled), chores) == (written, [])
+    assert rig.of(inp.Stop) == [inp.Stop("the store went back in time")]
+    assert [one.error for one in rig.of(ev.StoreWentBack)] == [str(rig.store.gone)]
+    assert rig.thread.refusal is rig.store.gone
+
+
+def test_only_after_trouble_is_the_store_compared(rig: Rig) -> None:
+    """Renewals do it all the time; a commit costs nothing more."""
+    rig.thread.known.restores = 0
+    rig.settle(1)
+    rig.wait_settled(1)
+    assert rig.store.confirmed == 0
+    rig.store.failures = [StoreUnavailable("restarting")]
+    rig.settle(2)
+    rig.wait_settled(2)
+    assert rig.store.confirmed == 1
+    rig.settle(3)
+    rig.wait_settled(3)
+    assert rig.store.confirmed == 1
+
+
+def test_a_run_that_is_not_entered_yet_is_not_looked_for(rig: Rig) -> None:
+    """The store does not know it, and need not."""
+    rig.store.gone = StoreWentBack("unknown run")
+    rig.store.failures = [StoreUnavailable("starting")]
+    rig.settle(1)
+    rig.wait_settled(1)
+    assert not rig.of(ev.StoreWentBack)
+
+
+def test_grants_whose_commit_is_known_must_stay_in_the_store(rig: Rig) -> None:
+    """One that was rolled back need not."""
+    rig.store.grants = [leased(5)]
+    rig.store.failures = [StoreUnavailable("full")]
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    rig.wait_for(inp.GrantFailed)
+    assert rig.thread.known.token == 0
+    rig.store.grants = [leased(7)]
+    rig.thread.leave([cmd.Lease({"cpu": 1})])
+    rig.wait_for(inp.Granted)
+    assert rig.thread.known.token == 7

@@ -182,10 +182,14 @@ SELECT
       SELECT max(at_ms) FROM jobpool.audit
     ) AS known
   ),
-  (SELECT last_value FROM jobpool.tokens),
+  (SELECT last_value - (NOT is_called)::integer FROM jobpool.tokens),
   greatest(
     (SELECT last_value - (NOT is_called)::integer FROM jobpool.job_ids),
     (SELECT max(id) FROM jobpool.jobs)
+  ),
+  coalesce(
+    (SELECT max(id) FROM jobpool.jobs),
+    (SELECT last_value - (NOT is_called)::integer FROM jobpool.job_ids)
   ),
   (SELECT value FROM jobpool.meta WHERE name = 'restores')
 

@@ -241,6 +241,10 @@ SELECT
     coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'jobpool_jobs'), 0),
     coalesce((SELECT max(id) FROM jobpool_jobs), 0)
   ),
+  coalesce(
+    (SELECT max(id) FROM jobpool_jobs),
+    (SELECT seq FROM sqlite_sequence WHERE name = 'jobpool_jobs')
+  ),
   (SELECT value FROM jobpool_meta WHERE name = 'restores')
 
 -- name: unfinished_kinds
@@ -272,8 +276,12 @@ INSERT INTO jobpool_meta (name, value)
 VALUES ('tokens', :last)
 ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)
 
--- name: raise_ids
+-- name: make_ids
 -- AUTOINCREMENT has no row before the first job.
 INSERT INTO sqlite_sequence (name, seq)
 SELECT 'jobpool_jobs', 0
 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'jobpool_jobs')
+
+-- name: raise_ids_to
+-- Never lowered.
+UPDATE sqlite_sequence SET seq = max(seq, :last) WHERE name = 'jobpool_jobs'

@@ -1,0 +1,54 @@
+"""What shows that a store went back in time, and what does not."""
+
+import pytest
+
+from jobpool.errors import StoreRefused, StoreWentBack
+from jobpool.store.watermark import RunPosition, Watermark
+
+SEEN = RunPosition(heartbeat_ms=5000, token=70, restores=2)
+
+
+@pytest.fixture
+def known():
+    mark = Watermark("run-1")
+    mark.compare(SEEN, "there")
+    mark.heartbeat_ms, mark.token = 5000, 70
+    return mark
+
+
+@pytest.mark.parametrize(
+    ("found", "what"),
+    [
+        (None, "does not know this run"),
+        (SEEN._replace(restores=3), "was restored from a backup"),
+        (SEEN._replace(restores=1), "was restored from a backup"),
+        (
+            SEEN._replace(heartbeat_ms=3500),
+            "this run wrote in its last 1.5s",
+        ),
+        (SEEN._replace(token=69), "does not know leases any more that this run got"),
+    ],
+)
+def test_a_store_that_holds_less_went_back(known, found, what):
+    """The error says what is missing, and what to do."""
+    with pytest.raises(StoreWentBack, match=what) as raised:
+        known.compare(found, "sqlite:///jobs.db")
+    assert isinstance(raised.value, StoreRefused)
+    assert "sqlite:///jobs.db" in str(raised.value)
+    assert "jobpool restored" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "found", [SEEN, SEEN._replace(heartbeat_ms=6000), SEEN._replace(token=10**9)]
+)
+def test_a_store_that_holds_as_much_or_more_did_not(known, found):
+    """An answer may have been lost, and others lease too."""
+    known.compare(found, "there")
+
+
+def test_restores_count_from_the_first_look():
+    """A store may have been restored before."""
+    mark = Watermark("run-1")
+    assert not mark.is_set
+    mark.compare(SEEN, "there")
+    assert mark.is_set
