@@ -21,6 +21,7 @@ from jobpool.operations.jobs import Cancel, Retry
 from jobpool.operations.operate import operate
 from jobpool.operations.principal import Principal, Role
 from jobpool.operations.queue import Pause
+from jobpool.operations.restored import Restored
 from jobpool.operations.selection import Selection
 from jobpool.sandbox.runs.run_directory import remove_run
 from jobpool.store.move import source as move_source
@@ -28,6 +29,7 @@ from jobpool.store.sqlite.connection.database import BULK_BYTES
 from jobpool.store.sqlite.result_parts import PART_BYTES
 from jobpool.store.statements.named_sql import load_migrations
 from jobpool.supervisor.maintenance.lost_jobs import reclaim
+from jobpool.supervisor.maintenance.restored_runs import take_back_all
 from support.crash_points import filter as crash_filter
 from support.crash_points.preparations import (
     checkpoint_at_once,
@@ -140,6 +142,15 @@ def _reclaim_run(store, leases):
         return []
     running = frozenset(one.token for one in leases[:2])
     return reclaim(store, run, running=running, now_ms=ManualClock().now_ms)
+
+
+def _restore(store, _given):
+    """Make a store usable that was restored from a backup."""
+    now_ms = ManualClock().now_ms
+    action = Restored(
+        tokens=10**9, last_id=10**9, take_back=lambda: len(take_back_all(store, now_ms))
+    )
+    return operate(store, SOMEBODY, action).jobs
 
 
 def _remove_run(store, _given):
@@ -307,6 +318,7 @@ OPERATIONS = {
     ),
     "caller-transaction": Operation(some, (_caller_transaction,)),
     "reclaim": Operation(dead_run, (_reclaim_run, _remove_run)),
+    "restored": Operation(leased, (_restore, _enqueue(new_job()), _restore)),
     "runs": Operation(
         some,
         (

@@ -89,8 +89,9 @@ class Database:
         self._lock = threading.RLock()
         self._session: Session | None = None
         self._identity: Identity | None = None
+        self._log_path = f"{path}-wal"
         self._log_identity: Identity | None = None
-        """Of the write-ahead log; None: it is not known yet."""
+        """None: it is not known yet."""
         self._is_overwritten = False
         self._header: Header | None = None
         self._owner: int | None = None
@@ -199,7 +200,9 @@ class Database:
         self._require_transaction(session)
         self._check_place()
         commit(session)
-        self._compare(identity_after_commit(self.path))
+        self._compare(
+            identity_after_commit(self.path), identity_after_commit(self._log_path)
+        )
 
     def _require_transaction(self, session: Session) -> None:
         if session is not self._session or not session.connection.in_transaction:
@@ -219,27 +222,24 @@ class Database:
                 error.add_note("the rollback failed; the connection was closed")
 
     def _check_place(self) -> None:
-        self._compare(identity_of(self.path))
+        self._compare(identity_of(self.path), identity_of(self._log_path))
 
-    def _compare(self, found: Identity | None) -> None:
+    def _compare(self, found: Identity | None, log: Identity | None) -> None:
         if found != self._identity:
             self._drop()
             raise replaced(self.path)
-        if self._has_lost_log():
+        if self._has_lost(log):
             self.abandon()
             raise self._overwritten()
 
-    def _has_lost_log(self) -> bool:
-        """Say whether the write-ahead log was removed, or replaced.
+    def _has_lost(self, log: Identity | None) -> bool:
+        """Say whether the write-ahead log was removed, or replaced by this one.
 
         SQLite keeps it while a connection is open. It was removed for a backup to be
         written over the file. Closing this connection would copy the former content
         over that; and another one in this process would use this one's index of the
         log. So this process is done with the file.
         """
-        if self._session is None:
-            return self._is_overwritten
-        log = identity_of(f"{self.path}-wal")
         if self._log_identity is None:
             self._log_identity = log
         self._is_overwritten = log != self._log_identity
@@ -321,7 +321,7 @@ class Database:
         try:
             if self._session is not None:
                 with self.writers.held(), self._lock:
-                    if self._has_lost_log():
+                    if self._has_lost(identity_of(self._log_path)):
                         self.abandon()
                     self._drop()
         except StoreUnavailable:
