@@ -10,8 +10,11 @@ from click.testing import CliRunner
 
 from jobpool.cli.root import cli
 from jobpool.core.rules.restoring import TOKENS_MAX
-from jobpool.errors import StoreUnavailable, StoreWentBack
+from jobpool.errors import OutcomeUnknown, StoreUnavailable, StoreWentBack
 from jobpool.store.opening import open_store
+from jobpool.store.records import Filter
+from jobpool.store.sqlite.connection import commit
+from jobpool.store.sqlite.connection.location import identity_of
 from jobpool.store.watermark import Watermark
 from support.store.storing import begin_run, lease_one, new_job, succeeded
 
@@ -140,3 +143,20 @@ def test_a_replaced_file_is_compared_once_it_is_open_again(path, store):
         store.enqueue([new_job()])
     with pytest.raises(StoreWentBack, match="lost what this run wrote"):
         store.confirm(known)
+
+
+def test_a_log_that_cannot_be_looked_at_after_a_commit_leaves_it_unknown(
+    path, store, monkeypatch
+):
+    """The commit may have gone to a log that nobody will read; or it has happened."""
+
+    def cannot(looked_at):
+        if str(looked_at).endswith("-wal"):
+            raise StoreUnavailable("the directory cannot be read")
+        return identity_of(looked_at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "identity_of", cannot)
+        with pytest.raises(OutcomeUnknown, match="can no longer be"):
+            store.enqueue([new_job()])
+    assert store.count(Filter()) == 1

@@ -4,7 +4,7 @@
 
 -- lock:
 LOCK TABLE
-  jobpool.runs, jobpool.jobs, jobpool.attempts, jobpool.pauses, jobpool.meta
+  jobpool.runs, jobpool.kinds, jobpool.jobs, jobpool.attempts, jobpool.pauses, jobpool.meta
 IN ACCESS EXCLUSIVE MODE;
 
 -- expand:
