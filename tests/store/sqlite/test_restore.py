@@ -23,7 +23,8 @@ LEASES, BATCH = 10**6, 10**4
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "jobs.db"
+    # Not jobs.db: some tests leave a connection open for good, which others look for.
+    return tmp_path / "queue.db"
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ class Database:
         with self.writers.held(), self._lock:
             session = self._ready()
             try:
-                self._check_place()
+                self._compare(identity_of(self.path), self._log_identity)
                 session.run("begin")
                 self._owner = threading.get_ident()
                 yield session
