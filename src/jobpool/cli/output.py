@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from jobpool.core.event_lines import iso_time
 from jobpool.core.safe_text import json_text, one_line, whole
 from jobpool.core.units import show_duration, show_size
 from jobpool.store.records import PauseRow
@@ -161,7 +162,7 @@ def pause_words(pause: PauseRow, now_ms: int) -> str:
     parts = (
         f"by {pause.who}" if pause.who else "",
         ago(pause.since_ms, now_ms) or "",
-        f"ends {ago(pause.until_ms, now_ms)}" if pause.until_ms is not None else "",
+        f"until {iso_time(pause.until_ms)}" if pause.until_ms is not None else "",
     )
     words = ", ".join(filter(None, parts))
     return ": ".join(filter(None, (words, pause.note)))

@@ -47,6 +47,7 @@ _COMMANDS = {
     "pause": _Command("admin.pause:pause", "Stop starting jobs: a pool, a kind, all."),
     "resume": _Command("admin.pause:resume", "Undo a pause: a pool, a kind, all."),
     "reclaim": _Command("admin.reclaim:reclaim", "Take back a dead supervisor's jobs."),
+    "audit": _Command("jobs.audit:audit", "Show who did what to jobs, and why."),
     "prune": _Command("admin.prune:prune", "Delete old finished jobs."),
     "migrate": _Command(
         "admin.migrate:migrate", "Create the store, or upgrade its schema."

@@ -44,6 +44,8 @@ REFUSED = "refused"
 """The action of the row of an action that was refused."""
 REFUSALS_MAX = 100
 """Rows for refusals of one name within an hour: nobody fills a disk by asking."""
+_IDS = "ids"
+"""The part of a target that says which jobs: bounded by itself, and extended."""
 _HOUR_MS = 3_600_000
 
 
@@ -114,7 +116,7 @@ class _Row:
 
     def _target_text(self) -> str:
         ids = str(self._ids)
-        return _as_text({**self._target, "ids": ids} if ids else self._target)
+        return _as_text({**self._target, _IDS: ids} if ids else self._target)
 
 
 def _note(action: Action) -> str | None:
@@ -160,7 +162,9 @@ def _write_refusal(
 def _clean(target: Mapping[str, Any]) -> dict[str, Any]:
     """Return a target whose texts every database can hold, and not too long."""
     return {
-        name: (clean_text(value) or "")[:NAME_MAX] if isinstance(value, str) else value
+        name: (clean_text(value) or "")[:NAME_MAX]
+        if isinstance(value, str) and name != _IDS
+        else value
         for name, value in target.items()
     }
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jobpool.core.jobs.job import Job
+from jobpool.operations.id_ranges import IdRanges
 from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
 
@@ -24,9 +25,11 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     the action applies."""
 
     def target(self) -> dict[str, Any]:
-        """Return the filter's conditions; ids are noted as they are acted on."""
+        """Return the filter's conditions, or the ids."""
         if self.which is None:
-            return {}
+            ranges = IdRanges()
+            ranges.add(self.ids)
+            return {"ids": str(ranges)}
         given = msgspec.structs.asdict(self.which)
         given["states"] = self.shown or None
         return {name: value for name, value in given.items() if value is not None}

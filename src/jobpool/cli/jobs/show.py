@@ -15,6 +15,7 @@ import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import JobName, json_flag, store_flags
+from jobpool.cli.jobs.audit import audit_lines, audit_object
 from jobpool.cli.jobs.memory_line import memory_line
 from jobpool.cli.jobs.records import decoded, job_object, running_s
 from jobpool.cli.jobs.selection import id_of
@@ -39,10 +40,13 @@ from jobpool.core.rules.policy import INTERRUPTIONS_MAX, SNOOZED_MAX_S, SNOOZES_
 from jobpool.core.safe_text import lines, unstated_error
 from jobpool.core.units import show_duration
 from jobpool.errors import JobNotFound
+from jobpool.operations.trail import entries
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter, KeptOutput, KindRecord
+from jobpool.store.records import AuditFilter, Filter, KeptOutput, KindRecord
 
 _TEXT_MAX = 20_000
+_DONE_MAX = 10
+"""Most entries of the audit trail: `jobpool audit --job` has them all."""
 
 
 @click.command()
@@ -77,6 +81,7 @@ def show(
         known = next((r for r in found.kinds() if r.kind == job.kind), None)
         payload = found.payload(job_id) if with_payload else None
         waits = _why_it_waits(found, job, known)
+        done = list(entries(found, AuditFilter(), job_id, _DONE_MAX))
     if as_json:
         maximum = known.max_attempts if known else None
         shown = job_object(
@@ -84,6 +89,7 @@ def show(
         )
         shown["output"] = kept.output if kept else output
         shown["output_dropped_at"] = iso_time(kept.dropped_at_ms) if kept else None
+        shown["audit"] = [audit_object(entry) for entry in done]
         if with_payload:
             shown["payload"] = decoded(payload)
         print_json(encodable(shown))
@@ -100,6 +106,10 @@ def show(
         heading(f"OUTPUT OF {attempt_words(kept.attempt).upper()}")
         text = _dropped(kept) if kept.output is None else kept.output.rstrip("\n")
         click.echo(lines(text, _TEXT_MAX))
+    if done:
+        heading("WHAT PEOPLE DID")
+        for line in audit_lines(done, now_ms()):
+            print_line(line)
 
 
 def _dropped(kept: KeptOutput) -> str:
