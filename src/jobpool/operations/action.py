@@ -39,7 +39,9 @@ class Done:
     """Remarks about ids that it does not apply to."""
     canaries: dict[int, str] = field(default_factory=dict)
     """States, as shown, of the jobs that were to end before the rest follows."""
-    failed: Sequence[int] = ()
+    ended: set[int] = field(default_factory=set)
+    """Those of them that have ended."""
+    failed: list[int] = field(default_factory=list)
     """Those that ended badly."""
     is_stopped: bool = False
     """Too many had: the rest was left as it was."""

@@ -8,18 +8,22 @@ audit trail, whose count and ids grow with each batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.errors import UsageError
 from jobpool.operations.action import Action, Change, Done, Step
 from jobpool.operations.principal import Principal
 from jobpool.operations.selection import Selected, Selection, by_id, matching
 from jobpool.store.protocol import Store
+from jobpool.store.records import Filter
 
 _BATCH = 500
 _BATCHES_PER_S = 10
+_BAD = (JobState.DEAD, JobState.QUARANTINED)
+_LOOK_S_MIN, _LOOK_S_MAX = 0.05, 1.0
+"""How long canaries are waited for between two looks at them."""
 """With a rate: small batches this often, rather than a large one each second."""
 
 
@@ -105,14 +109,99 @@ class Cancel(JobsAction, frozen=True, kw_only=True):
 
 
 class Revive(JobsAction, frozen=True, kw_only=True):
-    """Make jobs due now, with fresh counters; their history is kept."""
+    """Make jobs due now, with fresh counters; their history is kept.
+
+    With canaries the first jobs are revived alone, and the rest only once they have
+    ended well. Nothing waits in the store for that: a caller who goes away meanwhile
+    leaves the rest as it was.
+    """
+
+    canary: int | None = None
+    """So many jobs are revived first; None: all are."""
+    stop_after: int = 1
+    """Once so many of them have ended badly, the rest is left as it is."""
+    tell: Callable[[Done], None] | None = None
+    """Called now and then while canaries are waited for."""
 
     stored: ClassVar[tuple[JobState, ...]]
     """The states, as stored, that it applies to."""
 
+    def target(self) -> dict[str, Any]:
+        """See `Action.target`."""
+        if self.canary is None:
+            return super().target()
+        canary = {"canary": self.canary, "stop_after_failures": self.stop_after}
+        return {**super().target(), **canary}
+
+    def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
+        """See `Action.steps`."""
+        if self.canary is None:
+            yield from super().steps(store, by, done)
+            return
+        if not 1 <= self.stop_after <= self.canary:
+            raise UsageError(
+                f"{self.name}: expected to stop after 1 to {self.canary} of "
+                f"{self.canary} canaries, got {self.stop_after}; nothing was changed"
+            )
+        rest, done.refused = self.select(store)
+        done.matched = len(rest)
+        while rest and len(done.canaries) < self.canary:
+            room = self.canary - len(done.canaries)
+            first, rest = rest[:room], rest[room:]
+            for step in self.batches(store, first):
+                yield _noting(step, store, done.canaries)
+        self._wait(store, done)
+        if not done.is_stopped:
+            yield from self.batches(store, rest)
+
+    def _wait(self, store: Store, done: Done) -> None:
+        """Wait until the canaries have ended, or too many have failed."""
+        pause_s = _LOOK_S_MIN
+        while True:
+            living = look(store, done)
+            if self.tell is not None:
+                self.tell(done)
+            done.is_stopped = len(done.failed) >= self.stop_after
+            if done.is_stopped or not living:
+                return
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_S_MAX)
+
     def act(self, store: Store, ids: Sequence[int]) -> int:
         """See `JobsAction.act`."""
         return store.revive(ids, self.stored)
+
+
+def _noting(step: Step, store: Store, canaries: dict[int, str]) -> Step:
+    """Note which jobs a step has revived: others are no canaries."""
+
+    def noted() -> Change:
+        change = step()
+        which = Filter(ids=tuple(change.ids), states=(JobState.RUNNABLE,))
+        found = store.find(which, len(change.ids)) if change.is_made else []
+        canaries.update((job.id, job.shown_state) for job in found)
+        return change
+
+    return noted
+
+
+def look(store: Store, done: Done) -> int:
+    """Look what has become of the canaries; return how many have not ended.
+
+    One that is gone was pruned, and nobody can say how it ended: that is no success.
+    """
+    living = tuple(job_id for job_id in done.canaries if job_id not in done.ended)
+    if not living:
+        return 0
+    found = {job.id: job for job in store.find(Filter(ids=living), len(living))}
+    for job_id in living:
+        job = found.get(job_id)
+        done.canaries[job_id] = "gone" if job is None else job.shown_state
+        if job is None or job.state in FINISHED:
+            done.ended.add(job_id)
+        if job is None or job.state in _BAD:
+            done.failed.append(job_id)
+    return len(done.canaries) - len(done.ended)
 
 
 class Retry(Revive, frozen=True, kw_only=True):

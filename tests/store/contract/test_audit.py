@@ -6,6 +6,7 @@ import pytest
 
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState, NewJob
+from jobpool.core.rules.policy import Policy
 from jobpool.errors import Forbidden, StoreUnavailable, UsageError
 from jobpool.operations import operate as operating
 from jobpool.operations.action import Done
@@ -15,7 +16,7 @@ from jobpool.operations.principal import Principal, Role
 from jobpool.operations.queue import Enqueue, Pause, Prune, Reclaim, Resume
 from jobpool.operations.selection import Selection
 from jobpool.store.records import AuditEntry, AuditFilter, Filter
-from support.store.storing import new_job
+from support.store.storing import ended, lease, lease_one, new_job, succeeded
 
 ADMIN = Principal(who="ann", role=Role.ADMIN, origin="a test")
 VIEWER = Principal(who="vic", role=Role.VIEWER, origin="the web, 10.0.0.7")
@@ -252,6 +253,101 @@ def test_jobs_enqueued_by_hand_are_counted_once(store):
     again = Enqueue(kind=job.kind, pool=job.pool, batches=[[job]])
     assert not operate(store, ADMIN, again).is_made
     assert len(store.audits(EVERYTHING)) == 1
+
+
+# -- canaries -------------------------------------------------------------------------
+
+
+def died(store, count, **options):
+    """Have so many jobs dead."""
+    ids = some(store, count, **options)
+    for granted in lease(store):
+        store.settle([ended(granted, policy=Policy(max_attempts=1))])
+    return ids
+
+
+class Hands:
+    """A supervisor's part, done while somebody waits: one job at each look."""
+
+    def __init__(self, store, *ends):
+        self.store, self.ends, self.leased = store, list(ends), []
+
+    def __call__(self, done):
+        if not self.ends:
+            return
+        end = self.ends.pop(0)
+        granted = lease_one(self.store)
+        self.leased.append(granted.id)
+        settled = succeeded(granted) if end else ended(granted, policy=ONE_TRY)
+        self.store.settle([settled])
+
+
+ONE_TRY = Policy(max_attempts=1)
+
+
+def test_the_rest_waits_for_the_canaries(store, monkeypatch):
+    """Until the last of them has ended, nobody else has moved."""
+    monkeypatch.setattr("jobpool.operations.jobs.time.sleep", lambda _: None)
+    ids = died(store, 5)
+    hands = Hands(store, True, False, True)
+    action = Retry(jobs=by_kind(), canary=3, stop_after=2, tell=hands)
+    done = operate(store, ADMIN, action)
+    assert hands.leased == ids[:3]
+    assert (done.jobs, done.failed, done.is_stopped) == (5, [ids[1]], False)
+    assert done.canaries == {ids[0]: "succeeded", ids[1]: "dead", ids[2]: "succeeded"}
+    assert [store.get(i).state for i in ids[3:]] == ["runnable", "runnable"]
+    assert [row.jobs for row in store.audits(EVERYTHING)] == [5]
+
+
+def test_failures_stop_it_at_once(store, monkeypatch):
+    """The last canary is not waited for: more would learn nothing."""
+    monkeypatch.setattr("jobpool.operations.jobs.time.sleep", lambda _: None)
+    ids = died(store, 5)
+    hands = Hands(store, False, False)
+    action = Retry(jobs=by_ids(*ids), canary=3, stop_after=2, tell=hands)
+    done = operate(store, ADMIN, action)
+    assert (done.jobs, done.matched, done.is_stopped) == (3, 5, True)
+    assert done.failed == ids[:2]
+    assert [store.get(i).state for i in ids[2:]] == ["runnable", "dead", "dead"]
+
+
+def test_jobs_that_cannot_be_revived_are_no_canaries(store, monkeypatch):
+    """Another job holds their unique text: they tell nothing, and others are taken."""
+    monkeypatch.setattr("jobpool.operations.jobs.time.sleep", lambda _: None)
+    held = died(store, 1, unique="cat")
+    store.enqueue([new_job(unique="cat", delay_ms=10**6)])
+    ids = died(store, 3)
+    hands = Hands(store, True, True)
+    done = operate(store, ADMIN, Retry(jobs=by_kind(), canary=2, tell=hands))
+    assert hands.leased == ids[:2]
+    assert list(done.canaries) == ids[:2]
+    assert (done.jobs, done.matched, done.is_stopped) == (3, 4, False)
+    assert store.get(*held).state is JobState.DEAD
+
+
+def test_a_canary_that_is_gone_has_not_succeeded(store, clock, monkeypatch):
+    """It was pruned: nobody can say how it ended."""
+    monkeypatch.setattr("jobpool.operations.jobs.time.sleep", lambda _: None)
+    ids = died(store, 2)
+
+    def prune(_):
+        store.cancel(ids[:1])
+        clock.advance(1)
+        store.prune(Retention(canceled_s=0.0))
+
+    done = operate(store, ADMIN, Retry(jobs=by_kind(), canary=1, tell=prune))
+    assert (done.failed, done.is_stopped) == ([ids[0]], True)
+    assert store.get(ids[1]).state is JobState.DEAD
+
+
+@pytest.mark.parametrize(("canary", "stop_after"), [(2, 0), (2, 3), (0, 1)])
+def test_a_stop_that_cannot_be_is_refused(store, canary, stop_after):
+    """Before anything is changed."""
+    ids = died(store, 3)
+    action = Retry(jobs=by_ids(*ids), canary=canary, stop_after=stop_after)
+    with pytest.raises(UsageError, match="nothing was changed"):
+        operate(store, ADMIN, action)
+    assert {store.get(i).state for i in ids} == {JobState.DEAD}
 
 
 # -- who may ---------------------------------------------------------------------------

@@ -22,9 +22,11 @@ from jobpool.cli.jobs.selection import chosen, id_of
 from jobpool.cli.jobs.state_names import StateChoice
 from jobpool.cli.jobs.times import rate_per_s
 from jobpool.cli.output import counted, print_json, print_line
+from jobpool.core.safe_text import one_line
 from jobpool.operations.action import Done
 from jobpool.operations.jobs import Cancel, JobsAction, Release, Retry
 from jobpool.operations.selection import Selection
+from jobpool.store.protocol import Store
 
 C = TypeVar("C", bound=Callable[..., Any])
 _SHOWN_IDS = 5
@@ -65,7 +67,44 @@ def cancel(**given: Any) -> None:
     _operate(Cancel, **given)
 
 
+def _with_canary(command: C) -> C:
+    """Give a command ``--canary`` and ``--stop-after-failures``."""
+    for option in (
+        click.option(
+            "--stop-after-failures",
+            metavar="N",
+            type=click.IntRange(1),
+            help="If so many canaries fail, the rest stays as it is; default 1.",
+        ),
+        click.option(
+            "--canary",
+            metavar="N",
+            type=click.IntRange(1),
+            help="So many first; the rest follows once they have ended well.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+class _CanaryWatch:
+    """Says on stderr how the canaries are doing, each time that this has changed."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def __call__(self, done: Done) -> None:
+        text = (
+            f"canaries: {len(done.ended)} of {len(done.canaries)} have ended, "
+            f"{len(done.failed)} failed; {done.matched - done.jobs} jobs wait for them"
+        )
+        if text != self._said:
+            click.echo(text, err=True)
+            self._said = text
+
+
 @click.command()
+@_with_canary
 @_operation(Retry)
 def retry(**given: Any) -> None:
     """Run dead, canceled or waiting jobs now, with fresh counters."""
@@ -73,6 +112,7 @@ def retry(**given: Any) -> None:
 
 
 @click.command()
+@_with_canary
 @_operation(Release)
 def release(**given: Any) -> None:
     """Put quarantined jobs back in line, with fresh counters."""
@@ -87,6 +127,8 @@ def _operate(
     rate: str | None,
     note: str | None,
     dry_run: bool,
+    canary: int | None = None,
+    stop_after_failures: int | None = None,
     store: str | None,
     config: str | None,
     as_json: bool,
@@ -99,6 +141,15 @@ def _operate(
             "--state dead --since 2h"
         )
     shown = states or act.usual
+    if stop_after_failures is not None and (canary or 0) < stop_after_failures:
+        raise click.UsageError(
+            "--stop-after-failures counts the canaries: give --canary N as well, with "
+            "an N that is not smaller"
+        )
+    more: dict[str, Any] = {}
+    if canary is not None:
+        stop_after = stop_after_failures or 1
+        more = {"canary": canary, "stop_after": stop_after, "tell": _CanaryWatch()}
     per_s = rate_per_s(rate) if rate else None
     which = None if ids else chosen(states=shown, **selection)
     sources = own_sources(store, config)
@@ -107,15 +158,41 @@ def _operate(
     with opened(sources) as found:
         named = tuple(id_of(found, one) for one in ids)
         jobs = Selection(ids=named, which=which, shown=() if ids else shown)
-        action = act(jobs=jobs, per_s=per_s, note=note)
+        action = act(jobs=jobs, per_s=per_s, note=note, **more)
         if dry_run:
             meant, done.refused = action.select(found)
             done.matched = len(meant)
         else:
             operating(found, action, done)
+        failures = [_failure(found, job_id) for job_id in done.failed]
         if not ids and not done.matched:
             note_slips(found, sources, selection)
+    _report_canaries(act, done, failures)
     _report(act, done, meant, dry_run=dry_run, as_json=as_json)
+
+
+def _failure(store: Store, job_id: int) -> str:
+    """Return how a canary has ended."""
+    job = store.get(job_id)
+    if job is None:
+        return f"job {job_id} is gone: it was pruned"
+    return f"job {job_id} is {job.shown_state}: {job.reason or 'without a reason'}"
+
+
+def _report_canaries(
+    act: type[JobsAction], done: Done, failures: Sequence[str]
+) -> None:
+    """Name the canaries that have failed, and say what became of the rest."""
+    for line in failures:
+        click.echo(f"failed: {one_line(line)}", err=True)
+    if done.is_stopped:
+        click.echo(
+            f"Error: {len(done.failed)} of {len(done.canaries)} canaries failed; "
+            f"{counted(done.matched - done.jobs, 'job')} stayed as they were. Once the "
+            "cause is gone, give the same command again: what failed is "
+            f"{act.past} again as well",
+            err=True,
+        )
 
 
 def _report(
@@ -136,14 +213,16 @@ def _report(
         as_json: as one object.
     """
     if as_json:
-        print_json(
-            {
-                act.past: done.jobs,
-                "matched": done.matched,
-                "dry_run": dry_run,
-                "refused": list(done.refused),
-            }
-        )
+        shown = {
+            act.past: done.jobs,
+            "matched": done.matched,
+            "dry_run": dry_run,
+            "refused": list(done.refused),
+        }
+        if done.canaries:
+            canaries = {str(job_id): state for job_id, state in done.canaries.items()}
+            shown |= {"canaries": canaries, "failed": done.failed}
+        print_json(shown)
     elif done.refused and not done.matched:
         pass  # the remarks say it all
     elif dry_run:
@@ -154,5 +233,6 @@ def _report(
         print_line(f"{done.jobs} of {counted(done.matched, 'job')} {act.past}")
     for remark in done.refused:
         click.echo(f"Error: {remark}", err=True)
-    if done.refused or (not dry_run and done.jobs < done.matched):
+    has_all = dry_run or (done.jobs == done.matched and not done.is_stopped)
+    if done.refused or not has_all:
         raise click.exceptions.Exit(Exit.FAILED)
