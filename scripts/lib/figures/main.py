@@ -88,7 +88,7 @@ def arguments(sections: dict[str, dict[str, Section]]) -> argparse.Namespace:
     parser.add_argument("--idle", type=float, default=10.0, help="seconds of idling")
     parser.add_argument("--deaths", type=int, default=1000, help="mixed deaths")
     parser.add_argument(
-        "--finished", type=int, default=300_000, help="old jobs to prune"
+        "--finished", type=int, default=300_000, help="old jobs to prune or migrate"
     )
     parser.add_argument(
         "--slice", type=float, default=5.0, help="seconds with pruning, and without"
