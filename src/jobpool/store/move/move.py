@@ -20,8 +20,9 @@ import msgspec
 
 from jobpool.core.formats import OLDEST
 from jobpool.errors import ConfigError, StoreRefused
+from jobpool.store.move.later_tables import LATER_TABLES
 from jobpool.store.move.source import COMMITTING, COPYING, DONE, Note, Source
-from jobpool.store.move.target import Target, put, take
+from jobpool.store.move.target import Target, put, take, take_later
 from jobpool.store.opening import open_store
 from jobpool.store.postgres.connection.session import Session
 from jobpool.store.statements.session import Row
@@ -181,6 +182,8 @@ def _publish(
         take(session, note.id, sum(states.values()), stale)
         for after, last in source.chunks():
             put(session, "move_take_output", source.outputs(after, last))
+            later = source.jobs_later(after, last)
+            put(session, "move_take_job_later", [(*row[1:], row[0]) for row in later])
         put(session, "move_take_run", runs)
         put(session, "move_take_kind", kinds)
         put(session, "move_take_pause", pauses)
@@ -188,6 +191,11 @@ def _publish(
         put(session, "move_take_misfit", misfits)
         put(session, "move_take_breaker", breakers)
         put(session, "move_take_meta", source.meta())
+        for name, table in LATER_TABLES.items():
+            rows = source.later_rows(name)
+            stored = take_later(session, name, rows)
+            if not table.conflict and stored != rows:
+                raise _differs(source, session, f"table {name}")
         return _verify(source, session, states)
 
 
@@ -203,13 +211,19 @@ def _verify(source: Source, session: Session, states: dict[str, int]) -> str:
         _digest(taken, session.rows("move_taken_jobs", **stretch))
         _digest(taken, session.rows("move_taken_attempts", **stretch))
         _digest(taken, session.rows("move_taken_outputs", **stretch))
+        _digest(given, source.jobs_later(after, last))
+        _digest(taken, session.rows("move_taken_jobs_later", **stretch))
     if found != states or given.digest() != taken.digest():
-        raise StoreRefused(
-            f"what was read back from {session.place} is not what {source.url} holds "
-            f"({found}, expected {states}); nothing was moved. Abandon the move with "
-            f"`jobpool move --from {source.url} --abandon` and start again"
-        )
+        raise _differs(source, session, f"{found}, expected {states}")
     return given.hexdigest()
+
+
+def _differs(source: Source, session: Session, what: str) -> StoreRefused:
+    return StoreRefused(
+        f"what was read back from {session.place} is not what {source.url} holds "
+        f"({what}); nothing was moved. Abandon the move with "
+        f"`jobpool move --from {source.url} --abandon` and start again"
+    )
 
 
 def _digest(digest: Any, rows: Iterable[Row]) -> None:

@@ -8,10 +8,11 @@ Text that is not UTF-8, or holds a NUL, cannot be stored in PostgreSQL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
+from jobpool.store.move.later_tables import ATTEMPT_LATER, RUN_LATER
 from jobpool.store.statements import integrity
 from jobpool.store.statements.session import Row
 
@@ -58,27 +59,38 @@ class RowFitter:
         """Return rows of move_attempts, repaired."""
         columns = tuple(integrity.ATTEMPT)
         fit = []
-        for row in rows:
+        for row, later in _split(rows, ATTEMPT_LATER):
             found = dict(zip(columns, _without_texts(row), strict=True))
             fields, wrong = integrity.repair_attempt(found)
             if wrong:
                 self.damaged.setdefault(
                     fields["job_id"], f"its history: {integrity.why(wrong)}"
                 )
-            fit.append(_plain(fields) if wrong else row)
+            fit.append((_plain(fields) if wrong else row) + later)
         return fit
 
     def runs(self, rows: Iterable[Row]) -> list[Row]:
         """Return rows of move_runs, repaired; all of them as ended."""
         fit = []
-        for row in rows:
+        for row, later in _split(rows, RUN_LATER):
             found = dict(zip(integrity.RUN, row, strict=False))
             if integrity.is_valid({"id": found["id"]}, integrity.RUN):
                 found |= {n: None for n, v in found.items() if not _fits(v)}
                 fields, _ = integrity.repair_run(found, self._moment_ms)
                 fields["ended_at_ms"] = fields["ended_at_ms"] or self._moment_ms
-                fit.append(_plain(fields))
+                fit.append(_plain(fields) + later)
         return fit
+
+
+def _split(rows: Iterable[Row], later: Mapping[str, Any]) -> Iterator[tuple[Row, Row]]:
+    """Yield each row without its last columns, and these; what is damaged as NULL."""
+    for row in rows:
+        place = len(row) - len(later)
+        fit = (
+            value if _fits(value) and integrity.is_valid({name: value}, later) else None
+            for name, value in zip(later, row[place:], strict=True)
+        )
+        yield row[:place], tuple(fit)
 
 
 def readable(columns: Mapping[str, Any], rows: Iterable[Row]) -> list[Row]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jobpool.core.clock import SystemClock
 from jobpool.errors import StoreRefused
+from jobpool.store.move.later_tables import JOB_LATER, LATER_TABLES
 from jobpool.store.move.portable_rows import RowFitter, readable
 from jobpool.store.sqlite.connection.database import Database
 from jobpool.store.sqlite.connection.session import Session
@@ -20,7 +21,8 @@ from jobpool.store.statements.validation import ID_MAX
 
 CHUNK = 1000
 """Jobs that are staged in one transaction."""
-_CLOSING = load_script("sqlite", "moved", "close.sql")
+_CLOSING = load_script("sqlite", "scripts", "move_close.sql")
+_ROWS = load_script("sqlite", "scripts", "move_rows.sql")
 COPYING, COMMITTING, DONE = range(3)
 _OPENINGS = (
     "move_open_enqueue",
@@ -155,6 +157,23 @@ class Source:
         with self._reading() as session:
             rows = session.rows("move_outputs", after=after, last=last)
         return readable(integrity.OUTPUT, rows)
+
+    def jobs_later(self, after: int, last: int) -> list[Row]:
+        """Return what few jobs of a range use; see `later_tables.JOB_LATER`."""
+        with self._reading() as session:
+            rows = session.rows("move_jobs_later", after=after, last=last)
+        return [
+            (*row[:-1], None if row[-1] is None else bool(row[-1]))
+            for row in readable(JOB_LATER, rows)
+        ]
+
+    def later_rows(self, name: str) -> list[Row]:
+        """Return the rows of one of `LATER_TABLES`, if readable."""
+        table = LATER_TABLES[name]
+        text = _ROWS.format(table=name, columns=", ".join(table.columns))
+        with self._reading() as session:
+            rows = session.connection.execute(text).fetchall()
+        return [table.portable(row) for row in readable(table.columns, rows)]
 
     def states(self) -> dict[str, int]:
         """Count the jobs by state."""

@@ -67,7 +67,7 @@ def migration_plan(url: str) -> MigrationPlan:
 
 
 def _script(name: str) -> str:
-    return load_script("postgres", "migration_script", f"{name}.sql")
+    return load_script("postgres", "scripts", f"migrate_{name}.sql")
 
 
 def _creation(version: int) -> MigrationPart:

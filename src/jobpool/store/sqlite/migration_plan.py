@@ -21,7 +21,7 @@ def migration_plan(path: str) -> MigrationPlan:
     """
     path = os.path.realpath(path)
     steps = load_migrations("sqlite")
-    script = load_script("sqlite", "migration_script", "step.sql")
+    script = load_script("sqlite", "scripts", "migrate_step.sql")
     version = jobs = size = 0
     if identity_of(path) is not None:
         session, _ = connect(path)

@@ -180,7 +180,7 @@ SELECT
 -- One at a time, until the connection ends. Never waits: whoever waited would hold a
 -- snapshot, and CREATE INDEX CONCURRENTLY waits for those. Not the lock of new stores:
 -- older clients, which take that when they start, must not wait for an index.
-SELECT pg_try_advisory_lock(1785684593, hashtext(%(schema)s::text))
+SELECT pg_try_advisory_lock(1785684594, hashtext(%(schema)s::text))
 
 -- name: migration_limit
 -- For this transaction: how long a statement may take, and how long it may wait.

@@ -110,6 +110,24 @@ SELECT
 FROM jobpool.moving_jobs
 ORDER BY id
 
+-- name: move_take_job_later
+-- What few jobs use.
+UPDATE jobpool.jobs
+SET step = %s, generation = %s, tick = %s, trace = %s, replays = %s, replaced_by = %s,
+  solo = %s
+WHERE id = %s
+
+-- name: move_taken_jobs_later
+-- As the queue holds it now.
+SELECT j.id, j.step, j.generation, j.tick, j.trace, j.replays, j.replaced_by, j.solo
+FROM jobpool.jobs AS j
+JOIN jobpool.moving_jobs AS m ON m.id = j.id
+WHERE j.id > %(after)s AND j.id <= %(last)s
+  AND num_nonnulls(
+    j.step, j.generation, j.tick, j.trace, j.replays, j.replaced_by, j.solo
+  ) > 0
+ORDER BY j.id
+
 -- name: move_take_attempts
 -- New ids, in the old order, which is the order of a job's history.
 INSERT INTO jobpool.attempts (
@@ -141,10 +159,10 @@ FROM (
 -- An ended run: its kinds are pruned with it.
 INSERT INTO jobpool.runs (
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
-  heartbeat_at_ms, lease_until_ms, ended_at_ms
+  heartbeat_at_ms, lease_until_ms, ended_at_ms, format, application, app_version
 )
 VALUES (
-  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
 )
 ON CONFLICT DO NOTHING
 

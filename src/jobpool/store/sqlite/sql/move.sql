@@ -99,6 +99,14 @@ LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
 WHERE j.id > :after AND j.id <= :last
 ORDER BY j.id
 
+-- name: move_jobs_later
+-- Of these jobs those that use the columns which most leave empty.
+SELECT id, step, generation, tick, trace, replays, replaced_by, solo
+FROM jobpool_jobs
+WHERE id > :after AND id <= :last
+  AND coalesce(step, generation, tick, trace, replays, replaced_by, solo) IS NOT NULL
+ORDER BY id
+
 -- name: move_attempts
 -- Of these jobs.
 SELECT
@@ -123,7 +131,7 @@ ORDER BY o.job_id
 -- All of them have ended.
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
-  heartbeat_at_ms, lease_until_ms, ended_at_ms
+  heartbeat_at_ms, lease_until_ms, ended_at_ms, format, application, app_version
 FROM jobpool_runs
 
 -- name: move_kinds
@@ -138,14 +146,14 @@ FROM jobpool_kinds
 SELECT s.job_id, s.since_ms
 FROM jobpool_suspects AS s
 CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
-WHERE +j.state IN ('pending', 'runnable')
+WHERE +j.state IN ('pending', 'waiting', 'runnable')
 
 -- name: move_misfits
 -- Unfinished jobs whose arguments did not fit.
 SELECT m.job_id, m.schema_digest, m.since_ms, m.until_ms
 FROM jobpool_misfits AS m
 CROSS JOIN jobpool_jobs AS j ON j.id = m.job_id
-WHERE +j.state IN ('pending', 'runnable')
+WHERE +j.state IN ('pending', 'waiting', 'runnable')
 
 -- name: move_breakers
 -- Kinds that crash in a row.

@@ -1,0 +1,3 @@
+INSERT INTO {schema}.{table} ({columns}) VALUES ({marks})
+{conflict}
+RETURNING {columns}

@@ -1,0 +1,232 @@
+"""Tables and columns of features that come: a move takes them along as they are."""
+
+import contextlib
+import sqlite3
+
+import pytest
+
+from jobpool.errors import StoreRefused
+from jobpool.store.move import move
+from jobpool.store.move.later_tables import (
+    ATTEMPT_LATER,
+    JOB_LATER,
+    LATER_TABLES,
+    RUN_LATER,
+)
+from jobpool.store.opening import open_store
+from jobpool.store.records import Filter
+from support.postgres.server import query_of, server
+from support.store.old_stores import STATES, make_old, old_versions
+
+MOVED_OTHERWISE = {
+    *("jobs", "payloads", "results", "result_parts", "result_drafts", "attempts"),
+    *("runs", "kinds", "pauses", "suspects", "misfits", "breakers", "outputs", "meta"),
+}
+NOT_MOVED = {
+    "lanes": "derived",
+    "buckets": "derived",
+    "lane_buckets": "derived",
+    "permits": "of leases, and none is held",
+    "running": "of leases, and none is held",
+}
+VALUES = {
+    "audit": [(9, "ann", "operator", "cli", "retry", "jobs 1", 1, None, "why not")] * 2,
+    "sketches": [("k", "cpu", "memory", 2900, 300, 5, 1)],
+    "tenants": [("acme", 3, 1.5, 2.0, None, 9)],
+    "quotas": [
+        ("stripe", "", None, 8, 10.0, 20, "{}", None, 9),
+        ("stripe", "run-1", None, 8, 10.0, 20, "{}", None, 9),
+    ],
+    "schedules": [
+        (
+            *(4, "nightly", "shop", "v1", "k", "cpu", b"{}", None, "acme", 1),
+            *("0 3 * * *", "{}", 99, None, None, None, "ä", 9),
+        )
+    ],
+    "ticks": [(7, 4, 90, 91, "enqueued", 1, 1), (8, 4, 99, 100, "skipped", None, 0)],
+    "flows": [(2, "order", "4711", None, "open", "cancel", 1, 9, None)],
+    "steps": [(5, 2, "pay", "done", 1, None), (6, 2, "ship", "building:7", 0, 99)],
+    "edges": [(2, 5, 6, "succeeded")],
+    "flow_notes": [(3, 2, 5)],
+}
+JOB = (1, 6, 1, 7, "00-ab-cd-01", 2, None, 1)
+
+
+@pytest.fixture
+def source_url(tmp_path):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    open_store(url).close()
+    return url
+
+
+@pytest.fixture
+def target_url():
+    url = server().fresh_url()
+    yield url
+    server().drop(url)
+
+
+@contextlib.contextmanager
+def hand(url):
+    path = url.removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        yield connection
+        connection.commit()
+
+
+def furnish(url):
+    """Put a row into every later table, and something into every later column."""
+    with hand(url) as connection:
+        for name, rows in VALUES.items():
+            columns = ", ".join(LATER_TABLES[name].columns)
+            marks = ", ".join("?" * len(rows[0]))
+            connection.executemany(
+                f"INSERT INTO jobpool_{name} ({columns}) VALUES ({marks})",  # noqa: S608 - our own
+                rows,
+            )
+        connection.executescript("""
+INSERT INTO jobpool_jobs (
+  id, kind, pool, state, created_at_ms, run_at_ms, step, generation, tick, trace,
+  replays, solo
+)
+VALUES (1, 'k', 'cpu', 'waiting', 1, 1, 6, 1, 7, '00-ab-cd-01', 2, 1);
+INSERT INTO jobpool_jobs (
+  id, kind, pool, state, created_at_ms, run_at_ms, attempt, finished_at_ms
+)
+VALUES (2, 'k', 'cpu', 'dead', 1, 1, 1, 9);
+INSERT INTO jobpool_payloads VALUES (1, x'7b7d'), (2, x'7b7d');
+INSERT INTO jobpool_attempts (
+  job_id, attempt, token, outcome, started_at_ms, finished_at_ms, app_version,
+  memory_trail
+)
+VALUES (2, 1, 7, 'failed', 8, 9, 'v1', '[[0,1]]');
+INSERT INTO jobpool_runs (
+  id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
+  heartbeat_at_ms, lease_until_ms, ended_at_ms, format, application, app_version
+)
+VALUES ('run-1', 'h', 'b', 1, 1, '0', '{}', 1, 1, 1, 9, 2, 'shop', 'v1');
+""")
+
+
+def rows_of(url, table, columns):
+    text = f"SELECT {', '.join(columns)} FROM {query_of(url)['schema']}.{table}"  # noqa: S608 - our own
+    with server().connect(url) as connection:
+        return sorted(map(tuple, connection.execute(text)), key=str)
+
+
+def test_every_row_of_a_later_table_is_moved(source_url, target_url):
+    """With the numbers by which they name each other."""
+    furnish(source_url)
+    move.move(source_url, target_url)
+    for name, rows in VALUES.items():
+        table = LATER_TABLES[name]
+        wanted = [row for row in rows if name != "quotas" or row[1] == ""]
+        assert rows_of(target_url, name, table.columns) == sorted(
+            map(table.portable, wanted), key=str
+        )
+    assert rows_of(target_url, "jobs", JOB_LATER)[0] == (*JOB[:-1], True)
+    assert rows_of(target_url, "attempts", ATTEMPT_LATER) == [("v1", "[[0,1]]")]
+    assert rows_of(target_url, "runs", RUN_LATER) == [(2, "shop", "v1")]
+    with contextlib.closing(open_store(target_url)) as target:
+        assert target.get(1).state == "waiting"
+
+
+def test_numbers_that_were_moved_are_not_given_out_again(source_url, target_url):
+    """A new schedule, tick, flow, step or note comes after them."""
+    furnish(source_url)
+    move.move(source_url, target_url)
+    schema = query_of(target_url)["schema"]
+    with server().connect(target_url) as connection:
+        (number,) = connection.execute(
+            f"INSERT INTO {schema}.steps (flow, name, state)"  # noqa: S608 - our own
+            " VALUES (2, 'more', 'closed') RETURNING id"
+        ).fetchone()
+    assert number == 7
+
+
+def test_a_target_with_other_schedules_of_the_same_number_is_refused(
+    source_url, target_url
+):
+    """Nothing is moved; sketches and tenants alone can be merged."""
+    furnish(source_url)
+    open_store(target_url).close()
+    schema = query_of(target_url)["schema"]
+    with server().connect(target_url) as connection:
+        connection.execute(
+            f"INSERT INTO {schema}.sketches VALUES"  # noqa: S608 - our own
+            " ('k', 'cpu', 'memory', 2900, 300, 2, 0);"
+            f"INSERT INTO {schema}.flows (id, name, state, failure, created_at_ms)"
+            " VALUES (2, 'other', 'open', 'cancel', 1)"
+        )
+        with pytest.raises(StoreRefused, match=r"table flows .* already has rows"):
+            move.move(source_url, target_url)
+        with contextlib.closing(open_store(target_url)) as target:
+            assert target.count(Filter()) == 0
+        connection.execute(f"DELETE FROM {schema}.flows")  # noqa: S608 - our own
+    move.move(source_url, target_url)
+    (sketch,) = rows_of(target_url, "sketches", LATER_TABLES["sketches"].columns)
+    assert sketch[-2:] == (7, 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "wrong"),
+    [
+        ("audit", "note", "a\0b"),
+        ("schedules", "name", "\ud800"),
+        ("ticks", "id", 2**40),
+    ],
+)
+def test_what_postgresql_cannot_hold_stays_behind_alone(
+    source_url, target_url, table, column, wrong
+):
+    """As with damaged rows of other tables; numbers of any size are fine."""
+    furnish(source_url)
+    with hand(source_url) as connection:
+        given = (
+            wrong.encode("utf-8", "surrogatepass") if isinstance(wrong, str) else wrong
+        )
+        connection.execute(
+            f"UPDATE jobpool_{table} SET {column} = CAST(? AS {kind_of(wrong)})"  # noqa: S608 - our own
+            f" WHERE rowid = (SELECT min(rowid) FROM jobpool_{table})",
+            [given],
+        )
+    move.move(source_url, target_url)
+    found = rows_of(target_url, table, LATER_TABLES[table].columns)
+    kept = len(VALUES[table]) - isinstance(wrong, str)
+    assert len(found) == kept
+
+
+def kind_of(value):
+    return "TEXT" if isinstance(value, str) else "INTEGER"
+
+
+def test_every_table_and_column_is_moved_or_named_here(source_url):
+    """A table that is added is not forgotten."""
+    with hand(source_url) as connection:
+        names = {
+            name.removeprefix("jobpool_")
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table'"
+                " AND name LIKE 'jobpool_%'"
+            )
+        }
+        assert names == {*LATER_TABLES, *MOVED_OTHERWISE, *NOT_MOVED}
+        for name, table in LATER_TABLES.items():
+            told = connection.execute(f"PRAGMA table_info(jobpool_{name})")
+            columns = [column for _, column, *_ in told]
+            assert [c for c in columns if (name, c) != ("audit", "id")] == list(
+                table.columns
+            )
+
+
+@pytest.mark.parametrize("version", old_versions("sqlite"))
+def test_a_file_of_any_older_version_is_moved(tmp_path, target_url, version):
+    """It is brought up to date first."""
+    url = f"sqlite:///{tmp_path}/old.db"
+    make_old(url, version)
+    with hand(url) as connection:
+        # No supervisor holds it; of the newest version a lease needs none either.
+        connection.execute("DELETE FROM jobpool_jobs WHERE state = 'leased'")
+    moved = move.move(url, target_url)
+    assert moved.jobs == len(STATES) - 1
+    assert moved.spoilt == {}
