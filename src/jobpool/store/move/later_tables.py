@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+from jobpool.store.statements import integrity
 from jobpool.store.statements.session import Row
 
 _TEXT, _NUMBER, _REAL = str | None, int | None, float | None
@@ -136,10 +137,12 @@ LATER_TABLES: Mapping[str, LaterTable] = {
     ),
 }
 JOB_LATER: Mapping[str, Any] = {
-    "id": int,
-    **dict.fromkeys(("step", "generation", "tick"), _NUMBER),
+    "step": _NUMBER,
+    "generation": integrity.Count | None,
+    "tick": _NUMBER,
     "trace": _TEXT,
-    **dict.fromkeys(("replays", "replaced_by", "solo"), _NUMBER),
+    **dict.fromkeys(("replays", "replaced_by"), _NUMBER),
+    "solo": Literal[0, 1] | None,
 }
 """Columns that few jobs use: written to those only, after they were published."""
 ATTEMPT_LATER: Mapping[str, Any] = dict.fromkeys(("app_version", "memory_trail"), _TEXT)

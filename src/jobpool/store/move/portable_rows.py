@@ -59,7 +59,7 @@ class RowFitter:
         """Return rows of move_attempts, repaired."""
         columns = tuple(integrity.ATTEMPT)
         fit = []
-        for row, later in _split(rows, ATTEMPT_LATER):
+        for row, later in split(rows, ATTEMPT_LATER):
             found = dict(zip(columns, _without_texts(row), strict=True))
             fields, wrong = integrity.repair_attempt(found)
             if wrong:
@@ -72,7 +72,7 @@ class RowFitter:
     def runs(self, rows: Iterable[Row]) -> list[Row]:
         """Return rows of move_runs, repaired; all of them as ended."""
         fit = []
-        for row, later in _split(rows, RUN_LATER):
+        for row, later in split(rows, RUN_LATER):
             found = dict(zip(integrity.RUN, row, strict=False))
             if integrity.is_valid({"id": found["id"]}, integrity.RUN):
                 found |= {n: None for n, v in found.items() if not _fits(v)}
@@ -82,7 +82,7 @@ class RowFitter:
         return fit
 
 
-def _split(rows: Iterable[Row], later: Mapping[str, Any]) -> Iterator[tuple[Row, Row]]:
+def split(rows: Iterable[Row], later: Mapping[str, Any]) -> Iterator[tuple[Row, Row]]:
     """Yield each row without its last columns, and these; what is damaged as NULL."""
     for row in rows:
         place = len(row) - len(later)

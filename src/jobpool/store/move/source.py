@@ -10,7 +10,7 @@ from typing import NamedTuple
 from jobpool.core.clock import SystemClock
 from jobpool.errors import StoreRefused
 from jobpool.store.move.later_tables import JOB_LATER, LATER_TABLES
-from jobpool.store.move.portable_rows import RowFitter, readable
+from jobpool.store.move.portable_rows import RowFitter, readable, split
 from jobpool.store.sqlite.connection.database import Database
 from jobpool.store.sqlite.connection.session import Session
 from jobpool.store.statements import integrity
@@ -159,12 +159,13 @@ class Source:
         return readable(integrity.OUTPUT, rows)
 
     def jobs_later(self, after: int, last: int) -> list[Row]:
-        """Return what few jobs of a range use; see `later_tables.JOB_LATER`."""
+        """Return ids, and what few jobs of a range use: `later_tables.JOB_LATER`."""
         with self._reading() as session:
             rows = session.rows("move_jobs_later", after=after, last=last)
         return [
-            (*row[:-1], None if row[-1] is None else bool(row[-1]))
-            for row in readable(JOB_LATER, rows)
+            (*head, *later[:-1], None if later[-1] is None else bool(later[-1]))
+            for head, later in split(rows, JOB_LATER)
+            if any(value is not None for value in later)
         ]
 
     def later_rows(self, name: str) -> list[Row]:
