@@ -109,7 +109,7 @@ def is_wrong() -> None:
     jobs.enqueue_many(thumbnail.call(n) for n in range(3))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.enqueue_many(thumbnail)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     jobs.enqueue_many(thumbnail, [5])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
-    jobs.get("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.get(b"1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.job("cpu", timout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     del number
 

@@ -153,7 +153,6 @@ def _print_job(
     now = now_ms()
     print_line(f"job {job.id}", job.kind, job.shown_state)
     rows = [
-        ("ref", job.ref),
         ("why", job.reason or ""),
         ("next", f"waits: {waits}" if waits else _what_next(job, known, now)),
         ("error", unstated_error(job.reason, job.error_class, job.error)),
@@ -175,6 +174,7 @@ def _print_job(
             )
         ),
         ("options", _options(job)),
+        ("ref", job.ref),
         ("read", _page(job, waits)),
     ]
     for name, text in rows:
