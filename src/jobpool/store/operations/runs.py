@@ -9,7 +9,7 @@ import msgspec
 
 from jobpool.core.config.settings import Retention
 from jobpool.core.formats import TOO_OLD, feature_of
-from jobpool.core.jobs.job import FINISHED
+from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.restoring import TOKEN_BITS
 from jobpool.errors import (
     FeatureHeldBack,
@@ -43,6 +43,8 @@ class RunKeeping(Repairing):
     """The query that blocks new leases of a run, where there are other writers."""
     _LOCK_FORMATS: ClassVar[str | None] = None
     """The query that keeps runs from beginning, where there are other writers."""
+    _END_GONE: ClassVar[str]
+    """The query that ends them, where `_LOCK_GONE` is given."""
     _LOCK_GONE: ClassVar[str | None] = None
     """The query that keeps lapsed runs from renewing, where leases expire by time."""
     _DELETIONS: ClassVar[tuple[str, ...]]
@@ -189,7 +191,7 @@ class RunKeeping(Repairing):
             session.run("grant_format", granted=granted)
             if gone:
                 ids = as_json(sorted(gone))
-                session.run("end_unaware", ids=ids, now_ms=now_ms)
+                session.run(self._END_GONE, ids=ids, now_ms=now_ms)
         return below(runs, wanted)
 
     def formats(self) -> Formats:
@@ -325,22 +327,31 @@ def _moment(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
+_OLD = {
+    JobState.SUCCEEDED: ("old_succeeded", "surplus_succeeded"),
+    JobState.DEAD: ("old_dead", "surplus_dead"),
+    JobState.QUARANTINED: ("old_quarantined", "surplus_quarantined"),
+    JobState.CANCELED: ("old_canceled", "surplus_canceled"),
+}
+"""The queries for finished jobs over their age, and for those beyond the count."""
+
+
 def _old_jobs(
     session: Session, retention: Retention, now_ms: int, limit: int
 ) -> list[int]:
     """Return finished jobs to delete: older than kept, or beyond the count kept."""
     old: list[int] = []
-    for state in FINISHED:
+    for state, (by_age, by_count) in _OLD.items():
         room = limit - len(old)
         kept_s: float | None = getattr(retention, f"{state}_s")
         count: int | None = getattr(retention, f"{state}_count")
         aged: Sequence[Row] = ()
         if kept_s is not None and room > 0:
             before_ms = now_ms - round(kept_s * 1000)
-            aged = session.rows(f"old_{state}", before_ms=before_ms, limit=room)
+            aged = session.rows(by_age, before_ms=before_ms, limit=room)
         surplus: Sequence[Row] = ()
         if count is not None and len(aged) < room:
-            surplus = session.rows(f"surplus_{state}", count=count, limit=room)
+            surplus = session.rows(by_count, count=count, limit=room)
         # Either are the oldest of their state: the longer list contains the other.
         old += [job_id for (job_id,) in max(aged, surplus, key=len)]
     return old

@@ -93,6 +93,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
     _LOCK_RUN = "lock_run"
     _LOCK_FORMATS = "lock_formats"
     _LOCK_GONE = "lock_gone_runs"
+    _END_GONE = "end_unaware"
     _LOCK_JOBS = "lock_jobs"
     _HOLD_JOBS = "hold_jobs"
     _LOCK_SUSPECTS = "lock_suspects"
