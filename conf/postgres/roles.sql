@@ -118,6 +118,11 @@ GRANT INSERT (
 -- Its number.
 GRANT USAGE ON SEQUENCE :"schema".job_ids TO jobpool_producer;
 
+-- To write down in the audit trail what it does, in the same transaction; it reads and
+-- changes nothing there.
+GRANT INSERT (at_ms, who, role, origin, action, target, jobs, changed, note), SELECT (id)
+ON :"schema".audit TO jobpool_producer;
+
 -- To cancel. Leave this out if applications must not; the same columns would also let
 -- them declare a job dead.
 GRANT UPDATE (state, finished_at_ms, reason, cancel_requested)

@@ -37,7 +37,7 @@ def test_a_plan_names_locks_sizes_and_times(old_url):
     assert (plan["schema_version"], plan["newest_version"]) == (4, 5)
     expand, *online = plan["parts"]
     assert (expand["what"], expand["lock"]) == ("expand", "ACCESS EXCLUSIVE")
-    assert expand["tables"] == ["runs", "jobs", "attempts", "pauses", "meta"]
+    assert expand["tables"] == ["runs", "kinds", "jobs", "attempts", "pauses", "meta"]
     assert [(one["what"], one["name"]) for one in online] == [
         ("index", "jobs_in_lane"),
         ("index", "jobs_of_step"),

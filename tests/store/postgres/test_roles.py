@@ -9,11 +9,13 @@ import msgspec
 import psycopg
 import pytest
 
+from jobpool import JobPool
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreRefused
 from jobpool.store.opening import open_store
 from jobpool.store.protocol import Receipt
+from jobpool.store.records import AuditFilter
 from support.postgres.server import binaries, libpq_url, query_of, server, with_query
 from support.store.storing import begin_run, kind_record, lease, new_job, succeeded
 
@@ -156,6 +158,25 @@ def test_a_producer_cancels(stores):
     (job,) = stores["producer"].enqueue([new_job(kind="shop.other")])
     assert stores["producer"].cancel([job.id]) == 1
     assert stores["producer"].get(job.id).state is JobState.CANCELED
+
+
+def test_a_producers_cancellation_is_in_the_audit_trail(stores, url_of):
+    """Written by its own role, which can neither read the trail nor rewrite it."""
+    url = url_of("jobpool_producer")
+    jobs = JobPool(url)
+    work = jobs.job("cpu", kind="shop.canceled")(lambda: None)
+    assert work.enqueue().cancel(note="not wanted")
+    jobs.close()
+    (row,) = stores["viewer"].audits(AuditFilter(action="cancel"), 10)
+    assert (row.note, row.jobs) == ("not wanted", 1)
+    with connected(url) as connection:
+        for statement in (
+            "SELECT note FROM audit",
+            "UPDATE audit SET note = 'wanted'",
+            "DELETE FROM audit",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)
 
 
 @pytest.mark.parametrize("operation", sorted({*OPERATIONS} - PRODUCERS_OWN))

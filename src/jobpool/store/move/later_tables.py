@@ -145,7 +145,6 @@ JOB_LATER: Mapping[str, Any] = {
     "solo": Literal[0, 1] | None,
 }
 """Columns that few jobs use: written to those only, after they were published."""
-ATTEMPT_LATER: Mapping[str, Any] = dict.fromkeys(("app_version", "memory_trail"), _TEXT)
 RUN_LATER: Mapping[str, Any] = {
     "format": _NUMBER,
     **dict.fromkeys(("application", "app_version"), _TEXT),

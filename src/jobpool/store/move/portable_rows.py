@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from jobpool.store.move.later_tables import ATTEMPT_LATER, RUN_LATER
+from jobpool.store.move.later_tables import RUN_LATER
 from jobpool.store.statements import integrity
 from jobpool.store.statements.session import Row
 
@@ -59,14 +59,14 @@ class RowFitter:
         """Return rows of move_attempts, repaired."""
         columns = tuple(integrity.ATTEMPT)
         fit = []
-        for row, later in split(rows, ATTEMPT_LATER):
+        for row in rows:
             found = dict(zip(columns, _without_texts(row), strict=True))
             fields, wrong = integrity.repair_attempt(found)
             if wrong:
                 self.damaged.setdefault(
                     fields["job_id"], f"its history: {integrity.why(wrong)}"
                 )
-            fit.append((_plain(fields) if wrong else row) + later)
+            fit.append(_plain(fields) if wrong else row)
         return fit
 
     def runs(self, rows: Iterable[Row]) -> list[Row]:

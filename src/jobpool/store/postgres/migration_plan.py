@@ -19,7 +19,7 @@ from jobpool.store.statements.named_sql import load_script
 
 _PATIENCE_S = 30.0
 _EXPAND_S = 0.1
-_BYTES_PER_S = {"index": 100e6, "constraint": 200e6}
+_BYTES_PER_S = {"index": 200e6, "constraint": 400e6}
 """Of a table, by what reads it: an index reads it twice."""
 
 
