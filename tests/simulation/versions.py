@@ -101,20 +101,24 @@ def with_versions(plan: Plan) -> Plan:
     r = Random(f"{plan.seed} versions")
     if r.random() >= SHARE:
         return plan
-    end_s = plan.quiet_at_s
+    end_s, where = plan.quiet_at_s, r.randrange(60)
+    if plan.shared:
+        # One is cut off for long enough, and the other one upgraded meanwhile.
+        plan = replace(plan, supervisors=2, hosts=2, ttl_s=5.0)
     away_s = plan.ttl_s * plan.shared + r.uniform(*AWAY_S)
     faults = (
-        Fault(at_s=r.random() * end_s / 2, what="upgrade"),
-        Fault(at_s=r.random() * end_s, what="require"),
+        Fault(at_s=r.random() * end_s / 4, what="upgrade"),
+        Fault(at_s=r.uniform(end_s / 4, end_s), what="require"),
         Fault(
-            at_s=r.random() * end_s / 2,
+            at_s=r.random() * end_s / 4,
             what=r.choice(("cut", "cut", "stop_supervisor")),
-            where=r.randrange(60),
+            where=where,
             seconds=away_s,
         ),
+        Fault(at_s=r.uniform(end_s / 4, end_s / 2), what="drain", where=where + 1),
         *(
             Fault(at_s=r.random() * end_s, what="drain", where=r.randrange(60))
-            for _ in range(r.choice((0, 1, 3)))
+            for _ in range(r.choice((0, 0, 1, 3)))
         ),
     )
     return replace(plan, faults=(*plan.faults, *faults))

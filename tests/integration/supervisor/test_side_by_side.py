@@ -44,7 +44,7 @@ for line in sys.stdin:
     first, count = map(int, line.split())
     print(*(work.enqueue(n).id for n in range(first, first + count)), flush=True)
 """
-BATCH = 60
+BATCH = 30
 
 
 class MixedSite(Site):
