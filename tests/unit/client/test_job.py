@@ -156,7 +156,7 @@ def test_an_unknown_id_is_reported(jobs, add, step, job_id):
         getattr(jobs, step)(job_id)
 
 
-@pytest.mark.parametrize("job_id", ["1", 1.0, True, None])
+@pytest.mark.parametrize("job_id", [b"1", 1.0, True, None])
 def test_an_id_is_a_whole_number(jobs, job_id):
     """An id given as text is a mistake that would find nothing."""
     with pytest.raises(UsageError, match="expected a whole number"):
