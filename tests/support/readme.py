@@ -67,6 +67,7 @@ _CLOCK = re.compile(r"^\d\d:\d\d:\d\d ")
 _MASKS = (
     (_CLOCK, "<clock> "),
     (re.compile(r"\bsupervisor \d+"), "supervisor <pid>"),
+    (re.compile(r"\bon \S+, uid \d+, pid \d+"), "on <host>"),
     # The pages' user has a name, and so has ours.
     (re.compile(rf"\b(?:ann|{re.escape(user_name(os.geteuid()))})\b"), "<user>"),
     (re.compile(r"(?<= )([a-z]\w*)/\d+(?= |$)"), r"\1/<slot>"),

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -17,6 +17,9 @@ from jobpool.core.jobs.job import Job as StoredJob
 from jobpool.core.safe_text import unstated_error
 from jobpool.core.units import DurationLike, duration_s, show_duration
 from jobpool.errors import ConfigError, JobUnsuccessful, UsageError, WaitTimeout
+
+if TYPE_CHECKING:
+    from jobpool.operations.action import Action
 
 R = TypeVar("R")
 
@@ -180,23 +183,35 @@ def act(
         JobNotFound: no job has this id.
         UsageError: it cannot be done here, or the note is too long.
     """
-    store = gateway.store(verb)
-    gateway.refuse_in_transaction(verb)
-    # Few programs that enqueue do this as well.
-    from jobpool.operations import jobs  # noqa: PLC0415 - see above
-    from jobpool.operations.operate import operate  # noqa: PLC0415 - see above
-    from jobpool.operations.principal import (  # noqa: PLC0415 - see above
-        local_principal,
-    )
-    from jobpool.operations.selection import Selection  # noqa: PLC0415 - see above
+    from jobpool.operations import jobs  # noqa: PLC0415 - see `operate`
+    from jobpool.operations.selection import Selection  # noqa: PLC0415 - see `operate`
 
     action = {"cancel": jobs.Cancel, "retry": jobs.Retry, "release": jobs.Release}[verb]
-    principal = local_principal(f"Python ({Path(sys.argv[0]).name})")
     meant = Selection(ids=(job_id,), shown=states)
-    if operate(store, principal, action(jobs=meant, note=note)).jobs:
+    if operate(gateway, action(jobs=meant, note=note)):
         return True
     gateway.read(job_id)
     return False
+
+
+def operate(gateway: Gateway, action: Action) -> bool:
+    """Carry out an action as this process's user; return whether it changed anything.
+
+    Raises:
+        UsageError: it cannot be done here, or makes no sense; nothing was changed.
+    """
+    store = gateway.store(action.name)
+    gateway.refuse_in_transaction(action.name)
+    # Few of the programs that enqueue do this as well.
+    from jobpool.operations import operate as layer  # noqa: PLC0415 - see above
+    from jobpool.operations.principal import (  # noqa: PLC0415 - see above
+        local_principal,
+    )
+
+    # Where Python is embedded there may be no arguments.
+    (program, *_) = getattr(sys, "argv", ()) or ("",)
+    principal = local_principal(f"Python ({Path(program).name or 'interactive'})")
+    return layer.operate(store, principal, action).is_made
 
 
 def wait_finished(

@@ -13,14 +13,14 @@ from jobpool.client.declare.options import DEFAULT, Options
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.invoke.completion import ConnectionCompleter
-from jobpool.client.job import Job, act
+from jobpool.client.job import Job, act, operate
 from jobpool.client.registration import Registration
 from jobpool.core.application.current import set_completer
 from jobpool.core.config.options import TOP
 from jobpool.core.jobs.job import NewJob
 from jobpool.core.jobs.uniform_batch import UniformJobs
-from jobpool.core.units import DurationLike, SizeLike
-from jobpool.errors import ArgumentsRejected, UsageError
+from jobpool.core.units import DurationLike, SizeLike, duration_s
+from jobpool.errors import ArgumentsRejected, ConfigError, UsageError
 
 BATCH_JOBS_MAX = 1000
 BATCH_BYTES_MAX = 4 * 2**20
@@ -172,6 +172,59 @@ class JobPool(Registration):
     def release(self, job_id: int, *, note: str | None = None) -> bool:
         """Let a quarantined job run again; as `retry`."""
         return act(self._gateway, "release", _checked_id(job_id), note, _RELEASED)
+
+    def pause(
+        self,
+        *,
+        pool: str | None = None,
+        kind: str | None = None,
+        duration: DurationLike | None = None,
+        note: str | None = None,
+    ) -> bool:
+        """Start no more jobs of a pool or of a kind; running ones go on.
+
+        Args:
+            pool: the pool.
+            kind: or the kind.
+            duration: ``"10m"``, seconds or a timedelta, after which it ends by itself;
+                None: it lasts until `resume`.
+            note: why, at most 1,000 characters; shown by ``jobpool status``, and kept
+                in the audit trail.
+
+        Returns:
+            False if it was paused already, with the same end.
+
+        Raises:
+            UsageError: not one of pool and kind, or no duration; nothing was paused.
+        """
+        from jobpool.operations.queue import Pause  # noqa: PLC0415 - see `operate`
+
+        try:
+            for_s = None if duration is None else duration_s(duration, "duration")
+        except ConfigError as exc:
+            raise UsageError(f"{exc}; nothing was paused") from None
+        return operate(
+            self._gateway, Pause(pool=pool, kind=kind, for_s=for_s, note=note)
+        )
+
+    def resume(
+        self,
+        *,
+        pool: str | None = None,
+        kind: str | None = None,
+        note: str | None = None,
+    ) -> bool:
+        """Start jobs again of a paused pool, or of a paused or crashing kind.
+
+        Returns:
+            False if it was not paused.
+
+        Raises:
+            UsageError: not one of pool and kind; nothing was changed.
+        """
+        from jobpool.operations.queue import Resume  # noqa: PLC0415 - see `operate`
+
+        return operate(self._gateway, Resume(pool=pool, kind=kind, note=note))
 
     def close(self) -> None:
         """Close the store if it is open; the next use opens it again."""

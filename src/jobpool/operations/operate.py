@@ -46,6 +46,8 @@ REFUSALS_MAX = 100
 """Rows for refusals of one name within an hour: nobody fills a disk by asking."""
 _IDS = "ids"
 """The part of a target that says which jobs: bounded by itself, and extended."""
+_LIST_MAX = 20
+"""Most values of a list in a target, such as states."""
 _HOUR_MS = 3_600_000
 
 
@@ -162,11 +164,16 @@ def _write_refusal(
 def _clean(target: Mapping[str, Any]) -> dict[str, Any]:
     """Return a target whose texts every database can hold, and not too long."""
     return {
-        name: (clean_text(value) or "")[:NAME_MAX]
-        if isinstance(value, str) and name != _IDS
-        else value
-        for name, value in target.items()
+        name: value if name == _IDS else _short(value) for name, value in target.items()
     }
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str):
+        return (clean_text(value) or "")[:NAME_MAX]
+    if isinstance(value, (list, tuple)):
+        return [_short(one) for one in value[:_LIST_MAX]]
+    return value
 
 
 def _as_text(target: Mapping[str, Any]) -> str:

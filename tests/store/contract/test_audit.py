@@ -388,6 +388,27 @@ def test_refusals_do_not_fill_the_store(store, monkeypatch):
     assert REFUSALS_MAX == 100
 
 
+def test_a_refusal_is_written_whatever_was_asked_for(store):
+    """Texts of any length that no database can hold, ids without number."""
+    long = "\ud800\0" * 10_000
+    asked = (
+        Cancel(jobs=by_kind(long, *[long] * 1000), note=None),
+        Cancel(jobs=by_ids(*range(0, 10**5, 2))),
+        Pause(pool=long),
+    )
+    for action in asked:
+        with pytest.raises(Forbidden):
+            operate(store, VIEWER, action)
+    rows = store.audits(EVERYTHING)
+    assert [row.action for row in rows] == ["refused"] * 3
+    assert max(len(row.target) for row in rows) < 10_000
+    assert [json.loads(row.target)["action"] for row in rows] == [
+        "pause",
+        "cancel",
+        "cancel",
+    ]
+
+
 @pytest.mark.parametrize(
     "action",
     [

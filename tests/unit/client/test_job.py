@@ -148,6 +148,25 @@ def test_operations_report_whether_something_changed(store, jobs, add):
     assert store.wakes == wakes + 3
 
 
+def test_operations_are_on_record_with_their_notes(store, jobs, add, monkeypatch):
+    """As this process's user, from this program; what changed nothing is not."""
+    monkeypatch.setattr("sys.argv", ["/srv/shop/manage.py", "mend"])
+    job = add.enqueue(1)
+    assert job.cancel(note=" by hand ")
+    assert not job.cancel(note="again")
+    monkeypatch.setattr("sys.argv", [])
+    assert jobs.retry(job.id, note="the vendor is back")
+    first, second = store.audited
+    assert (first.action, first.note, first.jobs) == ("cancel", "by hand", 1)
+    assert first.origin.startswith("Python (manage.py) on ")
+    assert first.target == f'{{"ids":"{job.id}"}}'
+    assert (second.action, second.note) == ("retry", "the vendor is back")
+    assert second.origin.startswith("Python (interactive) on ")
+    with pytest.raises(UsageError, match="note: expected at most 1,000 characters"):
+        jobs.cancel(job.id, note="n" * 1001)
+    assert len(store.audited) == 2
+
+
 @pytest.mark.parametrize("job_id", [0, -1, 7, 2**63, 10**400])
 @pytest.mark.parametrize("step", ["get", "wait", "cancel", "retry", "release"])
 def test_an_unknown_id_is_reported(jobs, add, step, job_id):

@@ -14,6 +14,7 @@ from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.jobs.times import since_ms
 from jobpool.cli.output import ago, counted, encodable, print_json, print_rows
 from jobpool.core.event_lines import iso_time
+from jobpool.core.units import show_duration
 from jobpool.operations.trail import Entry, entries, target_of
 from jobpool.store.records import AuditFilter
 
@@ -117,8 +118,13 @@ def _words(target: Mapping[str, Any]) -> str:
     """Return a target as words: kind shop.pay  states dead  ids 1-500."""
     parts = []
     for name, value in target.items():
-        if name == "since_ms" and isinstance(value, int):
-            parts.append(f"since {iso_time(value)}")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if name.endswith("_ms") and is_number:
+            parts.append(f"{name.removesuffix('_ms')} {iso_time(value)}")
+        elif name.endswith("_s") and is_number:
+            parts.append(f"{name.removesuffix('_s')} {show_duration(value)}")
+        elif value is True:
+            parts.append(name)
         elif isinstance(value, list):
             parts.append(f"{name} {', '.join(map(str, value))}")
         else:
