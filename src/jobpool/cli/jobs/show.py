@@ -101,15 +101,15 @@ def show(
     if output:
         heading("OUTPUT SO FAR")
         click.echo(lines(output.rstrip("\n"), _TEXT_MAX))
+    if done:
+        heading("WHAT PEOPLE DID")
+        for line in audit_lines(done, now_ms()):
+            print_line(line)
     _print_attempts(attempts)
     if kept:
         heading(f"OUTPUT OF {attempt_words(kept.attempt).upper()}")
         text = _dropped(kept) if kept.output is None else kept.output.rstrip("\n")
         click.echo(lines(text, _TEXT_MAX))
-    if done:
-        heading("WHAT PEOPLE DID")
-        for line in audit_lines(done, now_ms()):
-            print_line(line)
 
 
 def _dropped(kept: KeptOutput) -> str:
