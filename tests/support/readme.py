@@ -32,6 +32,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
@@ -203,7 +204,15 @@ class Walk:
                     done[block.line] = self._answers(block)
                 except Exception as problem:  # noqa: BLE001 - its own test raises it
                     done[block.line] = problem
+        self._end_background()
         return done
+
+    def _end_background(self) -> None:
+        """Kill what the reader has started with ``&``: it works in the directory."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.cwd() == str(self._directory):
+                    process.kill()
 
     @contextmanager
     def _database(self) -> Iterator[None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -210,7 +209,8 @@ def operate(gateway: Gateway, action: Action) -> bool:
 
     # Where Python is embedded there may be no arguments.
     (program, *_) = getattr(sys, "argv", ()) or ("",)
-    principal = local_principal(f"Python ({Path(program).name or 'interactive'})")
+    name = program.rpartition("/")[2] or "interactive"
+    principal = local_principal(f"Python ({name})")
     return layer.operate(store, principal, action).is_made
 
 

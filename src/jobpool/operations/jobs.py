@@ -21,10 +21,10 @@ from jobpool.store.records import Filter
 
 _BATCH = 500
 _BATCHES_PER_S = 10
-_BAD = (JobState.DEAD, JobState.QUARANTINED)
-_LOOK_S_MIN, _LOOK_S_MAX = 0.05, 1.0
-"""How long canaries are waited for between two looks at them."""
 """With a rate: small batches this often, rather than a large one each second."""
+_BAD = (JobState.DEAD, JobState.QUARANTINED)
+_CHECK_S_MIN, _CHECK_S_MAX = 0.05, 1.0
+"""How long to wait between two checks of the canaries."""
 
 
 class JobsAction(Action, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class Revive(JobsAction, frozen=True, kw_only=True):
     """So many jobs are revived first; None: all are."""
     stop_after: int = 1
     """Once so many of them have ended badly, the rest is left as it is."""
-    tell: Callable[[Done], None] | None = None
+    on_check: Callable[[Done], None] | None = None
     """Called now and then while canaries are waited for."""
 
     stored: ClassVar[tuple[JobState, ...]]
@@ -156,16 +156,16 @@ class Revive(JobsAction, frozen=True, kw_only=True):
 
     def _wait(self, store: Store, done: Done) -> None:
         """Wait until the canaries have ended, or too many have failed."""
-        pause_s = _LOOK_S_MIN
+        pause_s = _CHECK_S_MIN
         while True:
-            living = look(store, done)
-            if self.tell is not None:
-                self.tell(done)
+            living = check_canaries(store, done)
+            if self.on_check is not None:
+                self.on_check(done)
             done.is_stopped = len(done.failed) >= self.stop_after
             if done.is_stopped or not living:
                 return
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LOOK_S_MAX)
+            pause_s = min(2 * pause_s, _CHECK_S_MAX)
 
     def act(self, store: Store, ids: Sequence[int]) -> int:
         """See `JobsAction.act`."""
@@ -185,8 +185,8 @@ def _noting(step: Step, store: Store, canaries: dict[int, str]) -> Step:
     return noted
 
 
-def look(store: Store, done: Done) -> int:
-    """Look what has become of the canaries; return how many have not ended.
+def check_canaries(store: Store, done: Done) -> int:
+    """Check what has become of the canaries; return how many have not ended.
 
     One that is gone was pruned, and nobody can say how it ended: that is no success.
     """

@@ -16,7 +16,7 @@ class Role(IntEnum):
     """What somebody may do; each role may do all that the ones below it may."""
 
     VIEWER = 0
-    """Look."""
+    """Read."""
     OPERATOR = 1
     """Change what becomes of jobs."""
     ADMIN = 2

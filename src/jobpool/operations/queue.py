@@ -24,7 +24,7 @@ class Enqueue(Action, frozen=True, kw_only=True):
     pool: str
     batches: Iterable[Sequence[NewJob]]
     """Each is stored as a whole; taken one after the other."""
-    told: Callable[[Sequence[Enqueued]], None] | None = None
+    on_stored: Callable[[Sequence[Enqueued]], None] | None = None
     """Called with what became of a batch, once it is stored."""
 
     def target(self) -> dict[str, Any]:
@@ -38,8 +38,8 @@ class Enqueue(Action, frozen=True, kw_only=True):
             stored: list[Enqueued] = []
             yield _enqueue(store, batch, stored)
             done.matched += len(stored)
-            if self.told is not None:
-                self.told(stored)
+            if self.on_stored is not None:
+                self.on_stored(stored)
 
 
 def _enqueue(store: Store, batch: Sequence[NewJob], stored: list[Enqueued]) -> Step:

@@ -244,7 +244,7 @@ def test_jobs_enqueued_by_hand_are_counted_once(store):
         kind=job.kind,
         pool=job.pool,
         batches=[[job], [job, new_job()]],
-        told=told.extend,
+        on_stored=told.extend,
     )
     done = operate(store, ADMIN, action)
     assert (done.jobs, done.matched) == (2, 3)
@@ -290,7 +290,7 @@ def test_the_rest_waits_for_the_canaries(store, monkeypatch):
     monkeypatch.setattr("jobpool.operations.jobs.time.sleep", lambda _: None)
     ids = died(store, 5)
     hands = Hands(store, True, False, True)
-    action = Retry(jobs=by_kind(), canary=3, stop_after=2, tell=hands)
+    action = Retry(jobs=by_kind(), canary=3, stop_after=2, on_check=hands)
     done = operate(store, ADMIN, action)
     assert hands.leased == ids[:3]
     assert (done.jobs, done.failed, done.is_stopped) == (5, [ids[1]], False)
@@ -304,7 +304,7 @@ def test_failures_stop_it_at_once(store, monkeypatch):
     monkeypatch.setattr("jobpool.operations.jobs.time.sleep", lambda _: None)
     ids = died(store, 5)
     hands = Hands(store, False, False)
-    action = Retry(jobs=by_ids(*ids), canary=3, stop_after=2, tell=hands)
+    action = Retry(jobs=by_ids(*ids), canary=3, stop_after=2, on_check=hands)
     done = operate(store, ADMIN, action)
     assert (done.jobs, done.matched, done.is_stopped) == (3, 5, True)
     assert done.failed == ids[:2]
@@ -318,7 +318,7 @@ def test_jobs_that_cannot_be_revived_are_no_canaries(store, monkeypatch):
     store.enqueue([new_job(unique="cat", delay_ms=10**6)])
     ids = died(store, 3)
     hands = Hands(store, True, True)
-    done = operate(store, ADMIN, Retry(jobs=by_kind(), canary=2, tell=hands))
+    done = operate(store, ADMIN, Retry(jobs=by_kind(), canary=2, on_check=hands))
     assert hands.leased == ids[:2]
     assert list(done.canaries) == ids[:2]
     assert (done.jobs, done.matched, done.is_stopped) == (3, 4, False)
@@ -335,7 +335,7 @@ def test_a_canary_that_is_gone_has_not_succeeded(store, clock, monkeypatch):
         clock.advance(1)
         store.prune(Retention(canceled_s=0.0))
 
-    done = operate(store, ADMIN, Retry(jobs=by_kind(), canary=1, tell=prune))
+    done = operate(store, ADMIN, Retry(jobs=by_kind(), canary=1, on_check=prune))
     assert (done.failed, done.is_stopped) == ([ids[0]], True)
     assert store.get(ids[1]).state is JobState.DEAD
 

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from jobpool.errors import StoreRefused
+from jobpool.errors import StoreError, StoreRefused
 from jobpool.store.move import move
 from jobpool.store.move.later_tables import (
     JOB_LATER,
@@ -231,3 +231,19 @@ def test_a_file_of_any_older_version_is_moved(tmp_path, target_url, version):
     moved = move.move(url, target_url)
     assert moved.jobs == len(STATES) - 1
     assert moved.spoilt == {}
+
+
+def test_a_table_that_cannot_be_read_is_an_error_of_the_store(source_url, target_url):
+    """The move says so, without a traceback of the database's library."""
+    path = source_url[10:]
+    with contextlib.closing(sqlite3.connect(path)) as hand:
+        ((page, page_bytes),) = hand.execute(
+            "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size "
+            "WHERE name = 'jobpool_tenants'"
+        )
+        hand.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with open(path, "r+b") as file:  # noqa: PTH123 - one page of it
+        file.seek((page - 1) * page_bytes)
+        file.write(b"\xff" * page_bytes)
+    with pytest.raises(StoreError, match=r"damaged|malformed"):
+        move.move(source_url, target_url)

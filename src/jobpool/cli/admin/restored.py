@@ -62,8 +62,8 @@ class _Found(msgspec.Struct, frozen=True):
     """Of unfinished jobs, by kind; None: they were not asked for."""
 
 
-class _OnlyLooked(Exception):
-    """Rolls back what a dry run has done to look at it."""
+class _Previewed(Exception):
+    """Rolls back what a dry run has done to find out."""
 
 
 @click.command()
@@ -81,7 +81,7 @@ class _OnlyLooked(Exception):
     help="The highest job id in anybody's logs; it is never given out again.",
 )
 @click.option("--ids", "with_ids", is_flag=True, help="List the ids that run again.")
-@click.option("--dry-run", is_flag=True, help="Only look; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Only report; change nothing.")
 @note_flag
 @store_flags
 @json_flag
@@ -100,13 +100,13 @@ def restored(
 
     Fencing tokens and job ids go on above any that were given after the backup. What
     was leased when it was taken is taken back. The store is paused, so that you can
-    look at what runs again first: `jobpool resume --all` starts it.
+    see what runs again first: `jobpool resume --all` starts it.
     """
     with opened(own_sources(store, config)) as found:
         lost_since_ms = lost_since and since_ms(lost_since, now_ms(), "--lost-since")
         plan = _plan(found, lost_since_ms or None, seen_id or 0)
         if dry_run:
-            seen = _only_look(found, plan, with_ids=with_ids)
+            seen = _preview(found, plan, with_ids=with_ids)
         else:
             seen = _restore(found, plan, note=note, with_ids=with_ids)
         if as_json:
@@ -166,8 +166,8 @@ def _renewing(store: Store, now_ms: int) -> list[Run]:
     ]
 
 
-def _look(store: Store, plan: _Plan, *, with_ids: bool) -> _Found:
-    """Take back what runs held, and look at the rest; within a transaction."""
+def _take_back(store: Store, plan: _Plan, *, with_ids: bool) -> _Found:
+    """Take back what runs held, and find out the rest; within a transaction."""
     from jobpool.supervisor.maintenance.restored_runs import (  # noqa: PLC0415 - brings the sandbox
         take_back_all,
     )
@@ -178,10 +178,10 @@ def _look(store: Store, plan: _Plan, *, with_ids: bool) -> _Found:
     return _Found(plan, fates, store.unfinished(), frozenset(names), ids)
 
 
-def _only_look(store: Store, plan: _Plan, *, with_ids: bool) -> _Found:
-    with suppress(_OnlyLooked), store.transaction():
-        found = _look(store, plan, with_ids=with_ids)
-        raise _OnlyLooked
+def _preview(store: Store, plan: _Plan, *, with_ids: bool) -> _Found:
+    with suppress(_Previewed), store.transaction():
+        found = _take_back(store, plan, with_ids=with_ids)
+        raise _Previewed
     return found
 
 
@@ -189,7 +189,7 @@ def _restore(store: Store, plan: _Plan, *, note: str | None, with_ids: bool) -> 
     found: list[_Found] = []
 
     def take_back() -> int:
-        found[:] = [_look(store, plan, with_ids=with_ids)]
+        found[:] = [_take_back(store, plan, with_ids=with_ids)]
         return len(found[0].fates)
 
     operating(

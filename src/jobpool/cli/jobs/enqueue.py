@@ -122,7 +122,7 @@ def enqueue(
             kind=check_kind(kind),
             pool=target,
             batches=_batches(news, done),
-            told=lambda stored: _print(stored, as_json=as_json),
+            on_stored=lambda stored: _print(stored, as_json=as_json),
             note=note,
         )
         operating(found, action, done)

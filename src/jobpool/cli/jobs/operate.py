@@ -149,7 +149,7 @@ def _operate(
     more: dict[str, Any] = {}
     if canary is not None:
         stop_after = stop_after_failures or 1
-        more = {"canary": canary, "stop_after": stop_after, "tell": _CanaryWatch()}
+        more = {"canary": canary, "stop_after": stop_after, "on_check": _CanaryWatch()}
     per_s = rate_per_s(rate) if rate else None
     which = None if ids else chosen(states=shown, **selection)
     sources = own_sources(store, config)

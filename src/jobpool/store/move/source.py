@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from jobpool.errors import StoreRefused
 from jobpool.store.move.later_tables import JOB_LATER, LATER_TABLES
 from jobpool.store.move.portable_rows import RowFitter, readable, split
 from jobpool.store.sqlite.connection.database import Database
+from jobpool.store.sqlite.connection.errors import explain
 from jobpool.store.sqlite.connection.session import Session
 from jobpool.store.statements import integrity
 from jobpool.store.statements.formats import format_from
@@ -169,11 +171,18 @@ class Source:
         ]
 
     def later_rows(self, name: str) -> list[Row]:
-        """Return the rows of one of `LATER_TABLES`, if readable."""
+        """Return the rows of one of `LATER_TABLES`, if readable.
+
+        Raises:
+            StoreError: they could not be read.
+        """
         table = LATER_TABLES[name]
         text = _ROWS.format(table=name, columns=", ".join(table.columns))
         with self._reading() as session:
-            rows = session.connection.execute(text).fetchall()
+            try:
+                rows = session.connection.execute(text).fetchall()
+            except sqlite3.Error as error:
+                raise explain(error, session.path) from error
         return [table.portable(row) for row in readable(table.columns, rows)]
 
     def states(self) -> dict[str, int]:

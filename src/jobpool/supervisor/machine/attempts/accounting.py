@@ -110,10 +110,11 @@ def _timed(
         began_s = ended_s - (settlement.evidence.duration_s or 0.0)
     else:
         began_s, ended_s = of_done(job, done, step)
+    ended_well = settlement.outcome is Outcome.SUCCEEDED  # and leaves no attempt's row
     timed: Settlement = msgspec.structs.replace(
         settlement,
         began_s=began_s,
         ended_s=ended_s,
-        app_version=app_version or None,
+        app_version=None if ended_well else app_version or None,
     )
     return timed
