@@ -5,6 +5,9 @@ over. Whatever this supervisor then writes may meet jobs that others hold, under
 that are given out again. So it compares at every renewal, and before it writes again
 after trouble with the store; it must not go on.
 
+Two threads share what is known: one renews, one leases. So an answer is compared with
+what was known before the store was asked: the other thread may have learned more since.
+
 A clock that is set back does not look like this: the store's last sign of life of a run
 is compared with the one that was written there, not with the time.
 """
@@ -53,20 +56,9 @@ class Watermark:
         """Note leases whose commit is known."""
         self.token = max(self.token, *(lease.token for lease in leases), 0)
 
-    def compare(self, found: RunPosition | None, place: str) -> None:
-        """Compare with what the store holds now.
-
-        Args:
-            found: None: the run is unknown there.
-            place: the store, for the message.
-
-        Raises:
-            StoreWentBack: the store holds less than it did.
-        """
-        if found is not None and self.restores is None:
-            self.restores = found.restores
-        if what := self._missing(found):
-            self.refuse(place, what)
+    def mark(self) -> Mark:
+        """Return what is known, before the store is asked for its position."""
+        return Mark(self, self.heartbeat_ms, self.token)
 
     def refuse(self, place: str, what: str) -> NoReturn:
         """Raise the error for a store that went back.
@@ -81,10 +73,33 @@ class Watermark:
             "manual backup)"
         )
 
+
+class Mark(NamedTuple):
+    """What a store that is asked from now on must hold at least."""
+
+    known: Watermark
+    heartbeat_ms: int
+    token: int
+
+    def compare(self, found: RunPosition | None, place: str) -> None:
+        """Compare with what the store has answered.
+
+        Args:
+            found: None: the run is unknown there.
+            place: the store, for the message.
+
+        Raises:
+            StoreWentBack: the store holds less than it did.
+        """
+        if found is not None and self.known.restores is None:
+            self.known.restores = found.restores
+        if what := self._missing(found):
+            self.known.refuse(place, what)
+
     def _missing(self, found: RunPosition | None) -> str:
         if found is None:
             return "it does not know this run any more"
-        if found.restores != self.restores:
+        if found.restores != self.known.restores:
             return "it was restored from a backup"
         if found.heartbeat_ms < self.heartbeat_ms:
             lost = show_duration((self.heartbeat_ms - found.heartbeat_ms) / 1000)

@@ -1,7 +1,11 @@
 """A store that was restored from a backup, and one that went back under its user."""
 
+from contextlib import nullcontext
+
 import pytest
 
+import jobpool.store.operations.runs
+import jobpool.store.postgres.store
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreRefused, StoreWentBack
 from jobpool.store.records import UnfinishedRow
@@ -204,3 +208,21 @@ def test_leases_that_were_granted_are_remembered(store, known):
     known.granted([])
     assert known.token == last.token
     store.renew("run-1", 60.0, known=known)
+
+
+@pytest.mark.parametrize("is_in_transaction", [False, True])
+def test_leases_of_another_thread_during_a_renewal_are_not_missed(
+    store, known, monkeypatch, is_in_transaction
+):
+    """They were granted after the store had read how far it had come."""
+    read = jobpool.store.operations.runs.position_from
+
+    def read_late(*row):
+        known.token += 1 << 40
+        known.heartbeat_ms += 10**6
+        return read(*row)
+
+    for module in (jobpool.store.operations.runs, jobpool.store.postgres.store):
+        monkeypatch.setattr(module, "position_from", read_late)
+    with store.transaction() if is_in_transaction else nullcontext():
+        store.renew("run-1", 60.0, known=known)

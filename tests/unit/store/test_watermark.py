@@ -11,7 +11,7 @@ SEEN = RunPosition(heartbeat_ms=5000, token=70, restores=2)
 @pytest.fixture
 def known():
     mark = Watermark("run-1")
-    mark.compare(SEEN, "there")
+    mark.mark().compare(SEEN, "there")
     mark.heartbeat_ms, mark.token = 5000, 70
     return mark
 
@@ -32,7 +32,7 @@ def known():
 def test_a_store_that_holds_less_went_back(known, found, what):
     """The error says what is missing, and what to do."""
     with pytest.raises(StoreWentBack, match=what) as raised:
-        known.compare(found, "sqlite:///jobs.db")
+        known.mark().compare(found, "sqlite:///jobs.db")
     assert isinstance(raised.value, StoreRefused)
     assert "sqlite:///jobs.db" in str(raised.value)
     assert "jobpool restored" in str(raised.value)
@@ -43,12 +43,21 @@ def test_a_store_that_holds_less_went_back(known, found, what):
 )
 def test_a_store_that_holds_as_much_or_more_did_not(known, found):
     """An answer may have been lost, and others lease too."""
-    known.compare(found, "there")
+    known.mark().compare(found, "there")
 
 
 def test_restores_count_from_the_first_look():
     """A store may have been restored before."""
     mark = Watermark("run-1")
     assert not mark.is_set
-    mark.compare(SEEN, "there")
+    mark.mark().compare(SEEN, "there")
     assert mark.is_set
+
+
+def test_what_was_learned_after_the_question_is_not_missing_in_the_answer(known):
+    """While one thread renews another leases; an answer may be older."""
+    asked = known.mark()
+    known.heartbeat_ms, known.token = 6000, 80
+    asked.compare(SEEN, "there")
+    with pytest.raises(StoreWentBack):
+        known.mark().compare(SEEN, "there")

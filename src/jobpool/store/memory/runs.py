@@ -89,7 +89,7 @@ class RunKeeping(Leasing):
         with self._session.reading:
             database = self._database
             run = database.runs.get(known.run_id)
-            known.compare(
+            known.mark().compare(
                 None
                 if run is None
                 else RunPosition(

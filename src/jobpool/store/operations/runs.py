@@ -25,7 +25,7 @@ from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import run_from
 from jobpool.store.statements.session import Database, Row, Session
 from jobpool.store.statements.validation import ID_MAX, KIB, clean_text
-from jobpool.store.watermark import RunPosition, Watermark
+from jobpool.store.watermark import Mark, RunPosition, Watermark
 
 _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
@@ -100,13 +100,14 @@ class RunKeeping(Repairing):
 
     def confirm(self, known: Watermark) -> None:
         """See `Store.confirm`."""
+        mark = known.mark()
         with self._database.reading() as session:
-            self._compare(session, known)
+            self._compare(session, mark)
 
-    def _compare(self, session: Session, known: Watermark) -> None:
-        """Raise if the store holds less than a run knows."""
-        found = session.rows("run_position", run_id=known.run_id)
-        known.compare(position_from(*found[0]) if found else None, session.place)
+    def _compare(self, session: Session, mark: Mark) -> None:
+        """Raise if the store holds less than a run knew before the session began."""
+        found = session.rows("run_position", run_id=mark.known.run_id)
+        mark.compare(position_from(*found[0]) if found else None, session.place)
 
     def renew(
         self,
@@ -117,9 +118,10 @@ class RunKeeping(Repairing):
         known: Watermark | None = None,
     ) -> Renewal:
         """See `Store.renew`."""
+        mark = None if known is None else known.mark()
         with self._database.writing() as session:
-            if known is not None:
-                self._compare(session, known)
+            if mark is not None:
+                self._compare(session, mark)
             found = session.rows("lease_until", run_id=run_id)
             if not found:
                 has_ended(session, run_id)  # Refuses a run that is unknown here.

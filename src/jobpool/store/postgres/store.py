@@ -164,6 +164,7 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
         """See `Store.renew`."""
         if self._server.is_writing:
             return super().renew(run_id, ttl_s, anew=anew, known=known)
+        mark = None if known is None else known.mark()
         with self._server.reading() as session:
             found = session.rows(
                 "renew_at_once",
@@ -171,19 +172,19 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
                 ttl_ms=round(ttl_s * 1000),
                 now_ms=self._server.set_now_ms,
                 anew=anew,
-                heartbeat_ms=known.heartbeat_ms if known else 0,
-                tokens=known.token >> TOKEN_BITS if known else 0,
+                heartbeat_ms=mark.heartbeat_ms if mark else 0,
+                tokens=mark.token >> TOKEN_BITS if mark else 0,
                 restores=known.restores if known else None,
             )
             if not found:
-                if known is not None:
-                    self._compare(session, known)
+                if mark is not None:
+                    self._compare(session, mark)
                 has_ended(session, run_id)  # Refuses a run that is unknown here.
                 return Renewal.ENDED
             ((is_held, is_outdated, now_ms, *position),) = found
-            if known is not None:
-                known.compare(position_from(*position), session.place)
-                known.heartbeat_ms = now_ms
+            if mark is not None:
+                mark.compare(position_from(*position), session.place)
+                mark.known.heartbeat_ms = now_ms
         return renewal(is_held=is_held, anew=anew, is_outdated=bool(is_outdated))
 
     def changed(self) -> bool:

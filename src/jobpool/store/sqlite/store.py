@@ -36,7 +36,7 @@ from jobpool.store.sqlite.queue_depth import DepthGuard
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.session import Session
 from jobpool.store.wakeup import Waker
-from jobpool.store.watermark import Watermark
+from jobpool.store.watermark import Mark
 
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
@@ -131,10 +131,10 @@ class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operat
     ) -> list[int]:
         return tokens.lease_jobs(session, run_id, ids, now_ms)
 
-    def _compare(self, session: Session, known: Watermark) -> None:
+    def _compare(self, session: Session, mark: Mark) -> None:
         if self._file.has_older_header():
-            known.refuse(session.place, "another file was copied over it")
-        super()._compare(session, known)
+            mark.known.refuse(session.place, "another file was copied over it")
+        super()._compare(session, mark)
 
     def _raise_counters(self, session: Session, *, tokens: int, last_id: int) -> None:
         session.run("raise_tokens", last=tokens)
