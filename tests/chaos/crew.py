@@ -42,6 +42,8 @@ class Life(NamedTuple):
     ended_ns: int
     how: str
     """``killed``, or its exit code."""
+    last_words: str = ""
+    """What it said last, if it ended by itself."""
 
 
 class Member(Service):
@@ -92,7 +94,8 @@ class Member(Service):
     def start(self):
         """Start it again if it has ended, and note how it did."""
         if self._process is not None and self.pid is None:
-            self.note(str(self._process.returncode))
+            said = _last_line(self.log)
+            self.note(str(self._process.returncode), last_words=said)
         began_ns = time.time_ns()
         if is_new := super().start():
             self._began_ns, self._run = began_ns, None
@@ -113,10 +116,11 @@ class Member(Service):
         self.note("drained")
         return said
 
-    def note(self, how, at_ns=None):
+    def note(self, how, at_ns=None, last_words=""):
         """Record that it has ended."""
+        ended_ns = at_ns or time.time_ns()
         self.lives.append(
-            Life(self.name, self._run, self._began_ns, at_ns or time.time_ns(), how)
+            Life(self.name, self._run, self._began_ns, ended_ns, how, last_words)
         )
 
     def children(self):
@@ -143,6 +147,10 @@ class Member(Service):
             for pid in children_of(self.pid)
             if pid not in own and b"spawn_main" in _read(f"/proc/{pid}/cmdline")
         ]
+
+
+def _last_line(log):
+    return log.read_bytes().decode(errors="replace").rstrip().rpartition("\n")[2]
 
 
 def run_of(directories, pid):

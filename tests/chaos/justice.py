@@ -170,6 +170,7 @@ def _supervisors_end_when_asked(accounts):
         )
         if life.run in busy or not harmed:
             text = f"{life.name} (run {life.run}) ended by itself with {life.how}"
+            text += f": {life.last_words}"
             yield Violation("I19", 0, text)
 
 
