@@ -46,6 +46,7 @@ from jobpool.store.records import (
     Position,
     Receipt,
     Renewal,
+    Replay,
     Run,
     StatRow,
     SuspectRow,
@@ -471,7 +472,8 @@ class Store(Protocol):
     def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:
         """Make jobs in one of *states* runnable now: reset counters, keep history.
 
-        A job whose unique text is held by another unfinished job stays as it is.
+        A job whose unique text is held by another unfinished job stays as it is, and
+        so does one that another job has replaced.
 
         Args:
             ids: the jobs.
@@ -479,6 +481,23 @@ class Store(Protocol):
 
         Returns:
             How many were revived.
+        """
+        ...
+
+    def replay(self, replays: Sequence[Replay]) -> list[int | None]:
+        """Replace finished jobs by new ones; accepted whatever the queue's depth.
+
+        The old job stays as it is, but for its key, which the new one takes over, and
+        the link to that one.
+
+        Returns:
+            The new job's id for each; None: nothing was changed for this one. Its job
+            does not exist, has not ended or was replaced already; or another job holds
+            the key or the unique text.
+
+        Raises:
+            UsageError: a new job cannot be stored.
+            StoreUnavailable: nothing was replaced.
         """
         ...
 
@@ -526,7 +545,8 @@ class Store(Protocol):
 
         Args:
             entry: the action.
-            audit_id: of an action that goes on; its target and count are replaced.
+            audit_id: of an action that goes on; its target, its count and the paths
+                that were changed are replaced.
 
         Returns:
             The id of its row.

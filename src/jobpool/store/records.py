@@ -9,7 +9,7 @@ from enum import IntEnum
 import msgspec
 
 from jobpool.core.formats import FORMAT
-from jobpool.core.jobs.job import JobState, Lease
+from jobpool.core.jobs.job import JobState, Lease, NewJob
 
 
 class Renewal(IntEnum):
@@ -25,6 +25,14 @@ class Renewal(IntEnum):
     OUTDATED = 3
     """They were extended, but the run's format is below the store's least: it gets no
     more leases, and should end what it has."""
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished job, and the one that is to replace it."""
+
+    job_id: int
+    new: NewJob
+    """With the old one's key, tenant and limits."""
 
 
 class Receipt(IntEnum):

@@ -311,6 +311,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Since when its arguments are known not to fit some supervisor's handler."""
     rss_bytes: int | None = None
     """Memory of the running attempt, as last sampled."""
+    replays: int | None = None
+    """The job that this one has replaced, with other arguments or of another kind; it
+    may have been pruned."""
+    replaced_by: int | None = None
+    """The job that has replaced this one, likewise."""
     ref: str = ""
     """Its id in a form that cannot be guessed, for URLs (`core.jobs.ref`)."""
 

@@ -12,6 +12,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import UNFINISHED, JobState
 from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.enqueue import Enqueueing
 from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.tables import NOTHING_SPENT, Row
 from jobpool.store.records import (
@@ -20,14 +21,19 @@ from jobpool.store.records import (
     AuditRow,
     PauseRow,
     Position,
+    Replay,
     UnfinishedRow,
 )
-from jobpool.store.statements.validation import pausable, pause_end_ms
+from jobpool.store.statements.validation import (
+    check_new_jobs,
+    pausable,
+    pause_end_ms,
+)
 
 _replace = msgspec.structs.replace
 
 
-class Operating(MisfitKeeping):
+class Operating(Enqueueing, MisfitKeeping):
     """The operators' part of the store."""
 
     _database: MemoryDatabase
@@ -62,12 +68,41 @@ class Operating(MisfitKeeping):
                 row = self._database.jobs.get(job_id)
                 if row is None or row.state not in states or self._unique_is_taken(row):
                     continue
+                if row.replaced_by is not None:
+                    continue
                 following = TRANSITIONS[row.state][JobEvent.REVIVE]
                 if following is not None:
                     self._database.put_job(row, _revived(row, following, now_ms))
                     self._forget_misfits([job_id])
                     count += 1
         return count
+
+    def replay(self, replays: Sequence[Replay]) -> list[int | None]:
+        """See `Store.replay`."""
+        with self._session.writing:
+            now_ms = self._clock.utc_ms()
+            check_new_jobs([one.new for one in replays], now_ms)
+            return [self._replay(one, now_ms) for one in replays]
+
+    def _replay(self, replay: Replay, now_ms: int) -> int | None:
+        table, new = self._database.jobs, replay.new
+        old = table.get(replay.job_id)
+        if old is None or old.state in UNFINISHED or old.replaced_by is not None:
+            return None
+        by_key = None if new.key is None else table.by_key.get((new.kind, new.key))
+        if by_key not in {None, old.id}:
+            return None
+        if new.unique is not None and (new.kind, new.unique) in table.by_unique:
+            return None
+        without_key = _replace(old, new=_replace(old.new, key=None))
+        self._database.put_job(old, without_key)
+        (stored,) = self._insert([new], now_ms)
+        row = table[stored.id]
+        self._database.put_job(row, _replace(row, replays=old.id))
+        self._database.put_job(
+            without_key, _replace(without_key, replaced_by=stored.id)
+        )
+        return stored.id
 
     def _unique_is_taken(self, row: Row) -> bool:
         """Say whether another unfinished job holds its unique text."""
@@ -128,7 +163,12 @@ class Operating(MisfitKeeping):
             audits = self._database.audits
             former = None if audit_id is None else audits.get(audit_id)
             if former is not None:
-                row = _replace(former, target=entry.target, jobs=entry.jobs)
+                row = _replace(
+                    former,
+                    target=entry.target,
+                    jobs=entry.jobs,
+                    changed=entry.changed,
+                )
             else:
                 row = AuditRow(
                     id=self._database.take_audit_id(),

@@ -115,6 +115,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """Oldest first."""
     snoozes: int = 0
     snoozed_since_ms: int | None = None
+    replays: int | None = None
+    replaced_by: int | None = None
 
     def is_late(self, now_ms: int) -> bool:
         """Say whether it has expired before its first attempt."""
@@ -222,6 +224,8 @@ def job_from(row: Row, lease_until_ms: int | None) -> Job:
         snoozes=row.snoozes,
         snoozed_since_ms=row.snoozed_since_ms,
         rss_bytes=None if held is None else held.rss_bytes,
+        replays=row.replays,
+        replaced_by=row.replaced_by,
     )
 
 

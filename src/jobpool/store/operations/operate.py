@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
 
 import msgspec
 
 from jobpool.core.jobs.job import JobState
-from jobpool.store.operations.repair import Repairing
+from jobpool.store.operations.replay import Replaying
 from jobpool.store.operations.restore import Restoring
 from jobpool.store.records import AuditEntry, AuditFilter, AuditRow
 from jobpool.store.statements.parameters import as_json
@@ -23,13 +22,11 @@ from jobpool.store.statements.validation import (
 )
 
 
-class Operating(Repairing, Restoring):
+class Operating(Replaying, Restoring):
     """The operators' part of the store."""
 
     _database: Database
     _depth: Depth
-    _LOCK_JOBS: ClassVar[str | None] = None
-    """The query that locks jobs until the commit, where there are other writers."""
 
     def cancel(self, ids: Iterable[int]) -> int:
         """See `Store.cancel`."""
@@ -113,10 +110,8 @@ class Operating(Repairing, Restoring):
         }
         with self._database.writing() as session:
             if audit_id is not None:
-                target, jobs = fields["target"], fields["jobs"]
-                found = session.rows(
-                    "extend_audit", id=audit_id, target=target, jobs=jobs
-                )
+                grown = {name: fields[name] for name in ("target", "jobs", "changed")}
+                found = session.rows("extend_audit", id=audit_id, **grown)
                 if found:
                     return audit_id
             now_ms = self._database.now_ms(session)

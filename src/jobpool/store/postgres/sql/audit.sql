@@ -14,7 +14,7 @@ RETURNING id
 -- name: extend_audit
 -- One that goes on: what it has done by now. No row: it was deleted meanwhile.
 UPDATE jobpool.audit
-SET target = %(target)s, jobs = %(jobs)s
+SET target = %(target)s, jobs = %(jobs)s, changed = %(changed)s
 WHERE id = %(id)s
 RETURNING id
 

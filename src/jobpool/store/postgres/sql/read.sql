@@ -2,7 +2,10 @@
 
 -- name: get_job
 -- One job.
-SELECT * FROM jobpool.job_records WHERE id = %(id)s
+SELECT r.*, j.replays, j.replaced_by
+FROM jobpool.job_records AS r
+JOIN jobpool.jobs AS j ON j.id = r.id
+WHERE r.id = %(id)s
 
 -- name: get_payload
 -- Its arguments.
@@ -33,8 +36,11 @@ WHERE j.id = %(id)s
 
 -- name: find_jobs
 -- Newest first. The range of ids keeps a search for a few ids from scanning the table.
-SELECT *
-FROM jobpool.job_records
+SELECT
+  r.*,
+  (SELECT j.replays FROM jobpool.jobs AS j WHERE j.id = r.id),
+  (SELECT j.replaced_by FROM jobpool.jobs AS j WHERE j.id = r.id)
+FROM jobpool.job_records AS r
 WHERE id BETWEEN %(first_id)s AND %(last_id)s
   AND (
     %(ids)s::jsonb IS NULL
@@ -181,13 +187,15 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
   AND state || '' = 'leased'
 
 -- name: revive_jobs
--- A job whose unique text is held by another stays as it is.
+-- A job whose unique text is held by another stays as it is. So does one that another
+-- job has replaced.
 WITH wanted AS MATERIALIZED (
   SELECT j.id, j.kind, j.unique_text, j.finished_at_ms
   FROM jobpool.jobs AS j
   WHERE j.id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
     AND j.state IN (SELECT value FROM jsonb_array_elements_text(%(states)s::jsonb))
     AND j.state IN ('pending', 'dead', 'quarantined', 'canceled')
+    AND j.replaced_by IS NULL
   ORDER BY j.id
   FOR UPDATE
 ),

@@ -11,7 +11,7 @@ RETURNING id
 -- name: extend_audit
 -- One that goes on: what it has done by now. No row: it was deleted meanwhile.
 UPDATE jobpool_audit
-SET target = :target, jobs = :jobs
+SET target = :target, jobs = :jobs, changed = :changed
 WHERE id = :id
 RETURNING id
 

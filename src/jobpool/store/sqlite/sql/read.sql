@@ -2,7 +2,10 @@
 
 -- name: get_job
 -- One job.
-SELECT * FROM jobpool_job_records WHERE id = :id
+SELECT r.*, j.replays, j.replaced_by
+FROM jobpool_job_records AS r
+CROSS JOIN jobpool_jobs AS j ON j.id = r.id
+WHERE r.id = :id
 
 -- name: get_payload
 -- Its arguments.
@@ -33,8 +36,11 @@ WHERE j.id = :id
 
 -- name: find_jobs
 -- Newest first. The range of ids keeps a search for a few ids from scanning the table.
-SELECT *
-FROM jobpool_job_records
+SELECT
+  r.*,
+  (SELECT j.replays FROM jobpool_jobs AS j WHERE j.id = r.id),
+  (SELECT j.replaced_by FROM jobpool_jobs AS j WHERE j.id = r.id)
+FROM jobpool_job_records AS r
 WHERE id BETWEEN :first_id AND :last_id
   AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
   AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
@@ -137,7 +143,8 @@ WHERE id IN (SELECT value FROM json_each(:ids))
   AND +state = 'leased'
 
 -- name: revive_jobs
--- OR IGNORE: a job whose unique text is held by another stays as it is.
+-- OR IGNORE: a job whose unique text is held by another stays as it is. So does one that
+-- another job has replaced.
 UPDATE OR IGNORE jobpool_jobs
 SET
   state = 'runnable',
@@ -154,6 +161,7 @@ SET
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND +state IN (SELECT value FROM json_each(:states))
   AND +state IN ('pending', 'dead', 'quarantined', 'canceled')
+  AND replaced_by IS NULL
 
 -- name: pause
 -- Nothing, if it is paused already, with the same end and no other note.

@@ -1,0 +1,31 @@
+-- Replaying: a finished job is replaced by a new one.
+
+-- name: replayable
+-- Of :ids, those that have ended and that no other job has replaced.
+SELECT id
+FROM jobpool.jobs
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  AND finished_at_ms IS NOT NULL AND replaced_by IS NULL
+
+-- name: give_up_keys
+-- Before the jobs are stored that take them over.
+UPDATE jobpool.jobs
+SET key = NULL
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  AND key IS NOT NULL
+
+-- name: link_to_replaced
+-- :rows holds [new id, old id]. The new job runs for the same tick of a schedule, in the
+-- same trace, and alone if the old one did.
+UPDATE jobpool.jobs AS new
+SET replays = old.id, tick = old.tick, trace = old.trace, solo = old.solo
+FROM jsonb_array_elements(%(rows)s::jsonb) AS made
+JOIN jobpool.jobs AS old ON old.id = (made.value ->> 1)::bigint
+WHERE new.id = (made.value ->> 0)::bigint
+
+-- name: link_to_replays
+-- As above, the other way round.
+UPDATE jobpool.jobs AS old
+SET replaced_by = (made.value ->> 0)::bigint
+FROM jsonb_array_elements(%(rows)s::jsonb) AS made
+WHERE old.id = (made.value ->> 1)::bigint
