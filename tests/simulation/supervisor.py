@@ -298,7 +298,11 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
     def _make_keepers(self) -> None:
         shared = (self._own,)
         self._housekeeping = SimHousekeeping(
-            self._settings, self._own.id, store=self._store, clock=self._clock
+            self._settings,
+            self._own.id,
+            store=self._store,
+            usage=self._machine.usage,
+            clock=self._clock,
         )
         self._reclaimer = SimReclaimer(
             *shared,
@@ -346,6 +350,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
         (housekeeping, "CONCERNS_EVERY_S"),
         (housekeeping, "PRUNE_EVERY_S"),
         (housekeeping, "SCRUB_EVERY_S"),
+        (housekeeping, "USAGE_EVERY_S"),
         (reclaimer, "EVERY_S"),
         (reclaimer, "EXPIRED_EVERY_S"),
         (housekeeping, "BREAKERS_EVERY_S"),
@@ -354,7 +359,10 @@ _FINE: Mapping[tuple[Any, str], float] = {
     )
 }
 """How often supervisors really check things."""
-_COARSE_S = (600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 7200.0, 12.0, 3.0)
+_COARSE_S = (
+    *(600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 7200.0, 7200.0),
+    *(12.0, 3.0),
+)
 """The same except for what follows, so that hours cost little."""
 BREAKERS_S = 5.0
 """As really: while things go wrong supervisors must hear of each other's."""

@@ -48,6 +48,7 @@ from jobpool.store.records import (
     Renewal,
     Replay,
     Run,
+    SketchRow,
     StatRow,
     SuspectRow,
     UnfinishedRow,
@@ -326,6 +327,17 @@ class Store(Protocol):
         """Save circuit breakers by kind; one without crashes is deleted."""
         ...
 
+    def add_sketches(self, rows: Sequence[SketchRow]) -> None:
+        """Add what attempts have used to the counts of the present week.
+
+        Counts of weeks before the last eight are deleted. It never fails because of
+        what is stored.
+
+        Args:
+            rows: each kind, pool, measure and bucket once; their week is ignored.
+        """
+        ...
+
     def prune(self, retention: Retention, limit: int = 1000) -> int:
         """Delete finished jobs that retention does not keep, oldest first.
 
@@ -449,6 +461,10 @@ class Store(Protocol):
 
     def figures(self) -> list[FigureRow]:
         """Return observed memory and duration by kind beside the limits."""
+        ...
+
+    def sketches(self, kind: str | None = None) -> list[SketchRow]:
+        """Return what attempts have used, of one kind or of all, oldest week first."""
         ...
 
     def waiting(self) -> list[WaitingRow]:

@@ -10,6 +10,7 @@ import msgspec
 
 from jobpool.core.formats import FORMAT
 from jobpool.core.jobs.job import JobState, Lease, NewJob
+from jobpool.core.rules.sketch import Measure
 
 
 class Renewal(IntEnum):
@@ -287,6 +288,20 @@ class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
     duration_p99_s: float | None
     duration_max_s: float | None
     timeout_s: float | None
+
+
+class SketchRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Attempts of one kind that have used about the same (`core.rules.sketch`)."""
+
+    week: int = 0
+    """By the store's clock, counted from 1970."""
+    kind: str
+    pool: str
+    measure: Measure
+    bucket: int
+    attempts: int
+    censored: int = 0
+    """Of them: those that were ended there, and would have used more."""
 
 
 class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -224,7 +224,11 @@ class _Supervisor:
     def _make_keepers(self) -> None:
         """Make the maintenance threads: they depend on the kind of store."""
         self._housekeeping = Housekeeping(
-            self._settings, self._own.id, store=self._store, clock=self._clock
+            self._settings,
+            self._own.id,
+            store=self._store,
+            usage=self._machine.usage,
+            clock=self._clock,
         )
         self._reclaimer = Reclaimer(
             self._own,
@@ -359,8 +363,10 @@ class _Supervisor:
         if self._store.is_lost:  # What it settled or handed back was not written.
             held = finish.leases_held + finish.handed_back
             finish = msgspec.structs.replace(finish, handed_back=0, leases_held=held)
-        elif finish.leases_held == 0:
-            self._store.chore(self._entry.end)
+        else:
+            self._store.chore(self._housekeeping.write_usage)
+            if finish.leases_held == 0:
+                self._store.chore(self._entry.end)
         self._report_stopped(finish)
 
     def _report_stopped(self, finish: cmd.Finish) -> None:

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
+from jobpool.cli.diagnose.usage import KindUsage, print_usage, usage_of
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.jobs.state_names import RETRYABLE
 from jobpool.cli.output import (
@@ -61,6 +62,7 @@ class _Status(msgspec.Struct, frozen=True):
     misfits: list[MisfitRow]
     breakers: list[Saved]
     figures: list[FigureRow]
+    usage: list[KindUsage]
 
 
 @click.command()
@@ -97,6 +99,7 @@ def _read_status(store: Store, *, figures: bool) -> _Status:
         misfits=store.misfits(),
         breakers=store.breakers(),
         figures=store.figures() if figures else [],
+        usage=usage_of(store.sketches()) if figures else [],
     )
 
 
@@ -149,6 +152,7 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
     }
     if figures:
         whole["figures"] = [msgspec.to_builtins(row) for row in seen.figures]
+        whole["usage"] = [row.as_object() for row in seen.usage]
     return whole
 
 
@@ -217,6 +221,7 @@ def _print(seen: _Status, *, figures: bool) -> None:
     _print_suspects_and_breakers(seen)
     if figures:
         _print_figures(seen.figures)
+        print_usage(seen.usage)
 
 
 def _runs(run: Run) -> str:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from jobpool.core.formats import OLDEST
 from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.sketch import Counts
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.memory.tables import JobTable, Records, Row, Table
 from jobpool.store.records import AuditRow, KeptOutput, KindRecord, PauseRow, Run
@@ -51,6 +52,7 @@ class MemoryDatabase:
         deaths: of runs: when, and how many jobs died with them.
         outputs: what successful attempts have written, by job, with its end in the
             stream of all outputs, in KiB.
+        sketches: what attempts have used, by week, kind, pool, measure and bucket.
         breakers: kinds that crash in a row, and when they are tried again.
         audits: what operators have done, by id.
         restores: how often `begin_anew` was called.
@@ -69,6 +71,7 @@ class MemoryDatabase:
         self.leaving: Records[str, bool] = Records()
         self.deaths: Records[str, tuple[int, int]] = Records()
         self.outputs: Records[int, tuple[int, KeptOutput]] = Records()
+        self.sketches: Records[tuple[int, str, str, str, int], Counts] = Records()
         self.breakers: Records[str, tuple[Saved, int]] = Records()
         self.audits: Records[int, AuditRow] = Records()
         self.commits = 0

@@ -15,6 +15,7 @@ import msgspec
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.jobs.ref import id_of, ref_of
+from jobpool.core.rules.sketch import Measure
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.ordered_set import oldest_ms
@@ -26,6 +27,7 @@ from jobpool.store.records import (
     KeptOutput,
     KindRecord,
     PauseRow,
+    SketchRow,
     StatRow,
     WaitingRow,
 )
@@ -219,6 +221,23 @@ class Reading(MisfitKeeping):
             _figures_of(kind, pool, uses[kind, pool], published.get(kind))
             for kind, pool in sorted(uses)
         ]
+
+    def sketches(self, kind: str | None = None) -> list[SketchRow]:
+        """See `Store.sketches`."""
+        with self._session.reading:
+            return [
+                SketchRow(
+                    week=key[0],
+                    kind=key[1],
+                    pool=key[2],
+                    measure=Measure(key[3]),
+                    bucket=key[4],
+                    attempts=counts.attempts,
+                    censored=counts.censored,
+                )
+                for key, counts in sorted(self._database.sketches.items())
+                if kind is None or key[1] == kind
+            ]
 
     def waiting(self) -> list[WaitingRow]:
         """See `Store.waiting`."""

@@ -10,6 +10,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Retention
 from jobpool.core.formats import TOO_OLD
 from jobpool.core.jobs.job import FINISHED, TIME_MAX_MS, JobState
+from jobpool.core.rules.sketch import WEEKS_KEPT, Counts, week_of
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.lease import Leasing
@@ -21,7 +22,7 @@ from jobpool.store.operations.runs import (
     held_back,
     renewal,
 )
-from jobpool.store.records import Formats, KindRecord, Renewal, Run
+from jobpool.store.records import Formats, KindRecord, Renewal, Run, SketchRow
 from jobpool.store.statements.validation import KIB, clean_text
 from jobpool.store.watermark import RunPosition, Watermark
 
@@ -219,6 +220,22 @@ class RunKeeping(Leasing):
             jobs = self._database.jobs
             asked = (jobs[job_id].held for job_id in jobs.stopping.get(run_id, ()))
             return sorted(held.token for held in asked if held is not None)
+
+    def add_sketches(self, rows: Sequence[SketchRow]) -> None:
+        """See `Store.add_sketches`."""
+        table = self._database.sketches
+        with self._session.writing:
+            week = week_of(self._clock.utc_ms())
+            for row in rows:
+                kind, pool = clean_text(row.kind) or "", clean_text(row.pool) or ""
+                key = (week, kind, pool, row.measure.value, row.bucket)
+                known = table.get(key) or Counts(0)
+                added = Counts(
+                    known.attempts + row.attempts, known.censored + row.censored
+                )
+                self._database.put(table, key, added)
+            for key in [key for key in table if key[0] < week - WEEKS_KEPT]:
+                self._database.put(table, key, None)
 
     def prune(self, retention: Retention, limit: int = 1000) -> int:
         """See `Store.prune`."""

@@ -13,6 +13,7 @@ from jobpool.store.records import (
     KeptOutput,
     KindRecord,
     PauseRow,
+    SketchRow,
     StatRow,
     WaitingRow,
 )
@@ -111,6 +112,13 @@ class Reading:
         """See `Store.figures`."""
         with self._database.reading() as session:
             return records(FigureRow, session.rows("get_figures"))
+
+    def sketches(self, kind: str | None = None) -> list[SketchRow]:
+        """See `Store.sketches`."""
+        if clean_text(kind) != kind:
+            return []  # no kind can have such a name
+        with self._database.reading() as session:
+            return records(SketchRow, session.rows("get_sketches", kind=kind))
 
     def waiting(self) -> list[WaitingRow]:
         """See `Store.waiting`."""

@@ -11,6 +11,7 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.formats import TOO_OLD, feature_of
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.restoring import TOKEN_BITS
+from jobpool.core.rules.sketch import WEEKS_KEPT, week_of
 from jobpool.errors import (
     FeatureHeldBack,
     JobpoolBug,
@@ -19,7 +20,7 @@ from jobpool.errors import (
     UsageError,
 )
 from jobpool.store.operations.repair import Repairing
-from jobpool.store.records import Formats, KindRecord, Renewal, Run
+from jobpool.store.records import Formats, KindRecord, Renewal, Run, SketchRow
 from jobpool.store.statements.formats import format_from
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import run_from
@@ -236,6 +237,26 @@ class RunKeeping(Repairing):
         with self._database.reading() as session:
             rows = session.rows("cancel_requests", run_id=run_id)
         return [token for (token,) in rows if isinstance(token, int)]
+
+    def add_sketches(self, rows: Sequence[SketchRow]) -> None:
+        """See `Store.add_sketches`."""
+        if not rows:
+            return
+        added = [
+            (
+                clean_text(one.kind),
+                clean_text(one.pool),
+                one.measure,
+                one.bucket,
+                one.attempts,
+                one.censored,
+            )
+            for one in rows
+        ]
+        with self._database.writing() as session:
+            week = week_of(self._database.now_ms(session))
+            session.run("add_sketches", rows=as_json(added), week=week)
+            session.run("prune_sketches", before_week=week - WEEKS_KEPT)
 
     def prune(self, retention: Retention, limit: int = 1000) -> int:
         """See `Store.prune`."""

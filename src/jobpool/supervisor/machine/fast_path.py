@@ -11,6 +11,7 @@ a suspect or of a kind that has crashed lately.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
@@ -28,6 +29,7 @@ from jobpool.supervisor.machine.state.backpressure import SMALL_BYTES
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Slot, SlotState
 from jobpool.supervisor.machine.state.step import Step
+from jobpool.supervisor.machine.state.usage import Usage
 
 
 class FastPath:
@@ -39,6 +41,7 @@ class FastPath:
         progress: has what is still to be written of an attempt.
         running: goes on with the slot's next job, or without one.
         gates: may need every end, as of a kind that has crashed lately.
+        usage: counts what they have used.
     """
 
     def __init__(
@@ -47,13 +50,16 @@ class FastPath:
         pools: Mapping[str, Pool],
         progress: ProgressReports,
         running: Running,
+        *,
         gates: Sequence[Gate],
+        usage: Usage,
     ) -> None:
         self._step = step
         self._pools = pools
         self._progress = progress
         self._running = running
         self._gates = gates
+        self._usage = usage
 
     def take(self, slot: Slot, frames: Sequence[FromChild], first: int) -> int:
         """Account for the plain successes that a slot's messages begin with.
@@ -71,7 +77,7 @@ class FastPath:
         ended: list[Settlement] = []
         events: list[Event] | None = [] if self._step.reports_successes else None
         step, queue, name = self._step, slot.queue, slot.name
-        took_s: dict[str, list[float]] = {}
+        used: defaultdict[str, tuple[list[int], list[float]]] = defaultdict(_nothing)
         rss_bytes, done = 0, None
         for frame in islice(frames, first, None):
             if type(frame) is not Done or not is_plain_success(frame) or not queue:
@@ -92,7 +98,9 @@ class FastPath:
             )
             if done.result and len(done.result) > SMALL_BYTES:
                 self._pools[slot.pool].owe(lease.kind, ended[-1])
-            took_s.setdefault(lease.kind, []).append(done.duration_s)
+            peaks_bytes, durations_s = used[lease.kind]
+            peaks_bytes.append(done.peak_rss_bytes)
+            durations_s.append(done.duration_s)
             slot.cpu_s += done.cpu_s
             rss_bytes = max(rss_bytes, done.rss_bytes)
             slot.allowed_bytes = max(slot.allowed_bytes, job.limits.memory_bytes)
@@ -104,8 +112,9 @@ class FastPath:
         slot.jobs += len(ended)
         slot.idled_s, slot.ended_token = 0.0, done.token
         slot.left_bytes = done.rss_bytes - slot.base_rss_bytes
-        for kind, durations_s in took_s.items():
+        for kind, (peaks_bytes, durations_s) in used.items():
             self._pools[slot.pool].took(kind, durations_s)
+            self._usage.succeeded(kind, slot.pool, peaks_bytes, durations_s)
         step.settle_plain(ended)
         step.report(events or ())
         self._running.go_on(slot, rss_bytes)
@@ -114,3 +123,8 @@ class FastPath:
     def _gates_need_ends(self) -> bool:
         """Say whether a gate needs every end, one by one."""
         return any(gate.needs_ends for gate in self._gates)
+
+
+def _nothing() -> tuple[list[int], list[float]]:
+    """Return no peaks and no durations."""
+    return [], []

@@ -46,6 +46,7 @@ from jobpool.supervisor.machine.state.slot import (
     SlotState,
 )
 from jobpool.supervisor.machine.state.step import Step
+from jobpool.supervisor.machine.state.usage import Usage
 
 
 class Machine:
@@ -57,6 +58,9 @@ class Machine:
         on_registry: as for `Loading`.
         burst: end once nothing is due any more.
         reports_successes: as for `Step`.
+
+    Attributes:
+        usage: what ended attempts have used; the store thread takes it from there.
     """
 
     def __init__(
@@ -80,7 +84,8 @@ class Machine:
         self._idle = idle = IdleChildren(step, self.pools, self._freed)
         self._starting = Starting(step, self.pools, rest=idle.rest, freed=self._freed)
         progress = ProgressReports(step)
-        accounting = Accounting(step, self.pools, progress)
+        self.usage = usage = Usage()
+        accounting = Accounting(step, self.pools, progress, usage)
         self._completions = accounting.completions
         killing = Killing(
             step,
@@ -109,7 +114,9 @@ class Machine:
             gates=gates,
             probation=probation,
         )
-        self._fast_path = FastPath(step, self.pools, progress, running, gates)
+        self._fast_path = FastPath(
+            step, self.pools, progress, running, gates=gates, usage=usage
+        )
         self._scaling = Scaling(step, self.pools, self._starting, idle)
         self._fencing = Fencing(
             step, self.pools, self._dispatcher, fill=self._scaling.fill

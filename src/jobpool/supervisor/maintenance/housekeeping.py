@@ -17,9 +17,11 @@ import psutil
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Settings
+from jobpool.errors import StoreUnavailable
 from jobpool.store.protocol import Store
 from jobpool.store.records import Renewal
 from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.maintenance.pruning import Pruning
 from jobpool.supervisor.storage.inbox import Chore, Posts
 from jobpool.supervisor.storage.thread import StoreThread
@@ -37,6 +39,9 @@ FORMATS_EVERY_S = 2.0
 """How soon a feature can be used after the last supervisor without it has ended."""
 BREAKERS_EVERY_S = 5.0
 PRUNE_EVERY_S = 30.0
+USAGE_EVERY_S = 30.0
+USAGE_ROWS = 2000
+"""Most rows of one statement."""
 SCRUB_EVERY_S = 10.0
 """A few hundred rows each time: 500 take 5 ms."""
 CONCERN_AGAIN_S = 600.0
@@ -60,16 +65,24 @@ class Housekeeping(threading.Thread):
         settings: retention and lease time.
         run_id: this supervisor's run.
         store: does the chores; must have been opened.
+        usage: what ended attempts have used.
         clock: for durations and the times of events.
     """
 
     def __init__(
-        self, settings: Settings, run_id: str, *, store: StoreThread, clock: Clock
+        self,
+        settings: Settings,
+        run_id: str,
+        *,
+        store: StoreThread,
+        usage: Usage,
+        clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-housekeeping", daemon=True)
         self.settings = settings
         self._run_id = run_id
         self._store = store
+        self._usage = usage
         self._clock = clock
         self._closing = threading.Event()
         self._woken = threading.Event()
@@ -88,6 +101,7 @@ class Housekeeping(threading.Thread):
             self._turn(self._breakers, BREAKERS_EVERY_S),
             self._turn(self._formats, FORMATS_EVERY_S),
             self._turn(self._concerns, CONCERNS_EVERY_S, first_s=CONCERNS_EVERY_S / 2),
+            self._turn(self.write_usage, USAGE_EVERY_S, first_s=USAGE_EVERY_S),
             self._turn(self._scrub, SCRUB_EVERY_S, first_s=SCRUB_EVERY_S / 10),
         ]
         if not store.shared:
@@ -115,6 +129,19 @@ class Housekeeping(threading.Thread):
     def check_cancels(self) -> None:
         """Check soon: a wake-up may be for a cancellation. For any thread."""
         self._woken.set()
+
+    def write_usage(self, store: Store) -> Posts:
+        """Write what ended attempts have used; a chore, also for the end.
+
+        A supervisor that is killed loses what it has not written.
+        """
+        while rows := self._usage.take(USAGE_ROWS):
+            try:
+                store.add_sketches(rows)
+            except StoreUnavailable:
+                self._usage.put_back(rows)
+                raise
+        return ()
 
     def close(self) -> None:
         """Leave no more chores."""

@@ -10,9 +10,13 @@ import pytest
 
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.settings import Settings
-from jobpool.store.records import Renewal
+from jobpool.core.rules.sketch import Measure
+from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from jobpool.store.records import Renewal, SketchRow
 from jobpool.store.watermark import Watermark
 from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.state.usage import Usage
+from jobpool.supervisor.maintenance import housekeeping
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from support.waiting import wait_until
 
@@ -33,7 +37,9 @@ def keeper(chores: list[str]) -> Iterator[Housekeeping]:
         known=Watermark("run"),
     )
     settings = Settings(store="x", app="x", app_directory="/", pools=())
-    keeper = Housekeeping(settings, "run", store=store, clock=SystemClock())
+    keeper = Housekeeping(
+        settings, "run", store=store, usage=Usage(), clock=SystemClock()
+    )
     yield keeper
     keeper.close()
     keeper.join(PATIENCE_S)
@@ -103,3 +109,55 @@ def test_what_was_asked_for_is_granted_by_housekeeping(
     store: Any = SimpleNamespace(grant_format=lambda: granted.append(True))
     assert keeper._formats(store) == ()
     assert granted == [True]
+
+
+class SketchStore:
+    """A store that keeps rows, or is away."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[SketchRow]] = []
+        self.error: StoreError | None = None
+
+    def add_sketches(self, rows: list[SketchRow]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.batches.append(rows)
+
+
+def _count(store: SketchStore) -> int:
+    rows = [row for batch in store.batches for row in batch]
+    return sum(row.attempts for row in rows if row.measure is Measure.MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"), [(StoreUnavailable("away"), 3), (OutcomeUnknown("lost"), 0)]
+)
+def test_usage_that_was_not_written_is_written_later_and_none_twice(
+    keeper: Housekeeping, error: StoreError, kept: int
+) -> None:
+    """If it may have been written, it is not counted once more."""
+    keeper.start()
+    keeper._usage.succeeded("work", "cpu", [1000] * 3, [0.5] * 3)
+    store: Any = SketchStore()
+    store.error = error
+    with pytest.raises(type(error)):
+        keeper.write_usage(store)
+    store.error = None
+    keeper.write_usage(store)
+    assert _count(store) == kept
+    keeper.write_usage(store)
+    assert _count(store) == kept
+
+
+def test_much_usage_is_written_in_bounded_statements(
+    keeper: Housekeeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row is lost, and none is written twice."""
+    monkeypatch.setattr(housekeeping, "USAGE_ROWS", 7)
+    keeper.start()
+    for kind in range(20):
+        keeper._usage.succeeded(f"kind.{kind}", "cpu", [1000], [0.5])
+    store: Any = SketchStore()
+    keeper.write_usage(store)
+    assert max(map(len, store.batches)) == 7
+    assert sum(map(len, store.batches)) == 40

@@ -17,6 +17,7 @@ from jobpool.core.jobs.job import JobState, Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.suspects import Deaths
 from jobpool.store.records import Receipt, Run
+from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.maintenance import reclaimer as rc
 from jobpool.supervisor.maintenance.death_proof import Alive, DeadRun
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
@@ -296,7 +297,7 @@ def test_a_concern_is_reported_once_in_ten_minutes(rig: Rig) -> None:
 
     clock = Clock()
     settings = Settings(store="x", app="x", app_directory="/", pools=())
-    keeper = Housekeeping(settings, "own", store=rig.thread, clock=clock)
+    keeper = Housekeeping(settings, "own", store=rig.thread, usage=Usage(), clock=clock)
     rig.store.worries = ["a transaction is open for 60 s", "the disk is nearly full"]
     first = keeper._concerns(rig.store)
     assert [event.text for event in first] == rig.store.worries

@@ -130,6 +130,13 @@ SELECT
 FROM jobpool.figures
 ORDER BY kind, pool
 
+-- name: get_sketches
+-- Oldest week first.
+SELECT week, kind, pool, measure, bucket, attempts, censored
+FROM jobpool.sketches
+WHERE %(kind)s::text IS NULL OR kind = %(kind)s::text
+ORDER BY week, kind, pool, measure, bucket
+
 -- name: get_waiting
 -- The view, in order, with ages and pauses by the store's clock.
 SELECT

@@ -418,6 +418,38 @@ WHERE job_id IN (
 -- Of pruned jobs.
 DELETE FROM jobpool.outputs WHERE job_id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 
+-- name: add_sketches
+-- :rows holds [kind, pool, measure, bucket, attempts, censored]. In the same order for
+-- all, so that no two supervisors wait for each other. Counts end at 2^53, so that it
+-- never fails.
+INSERT INTO jobpool.sketches (
+  week, kind, pool, measure, bucket, attempts, censored
+)
+SELECT
+  %(week)s,
+  value ->> 0,
+  value ->> 1,
+  value ->> 2,
+  (value ->> 3)::bigint,
+  (value ->> 4)::bigint,
+  (value ->> 5)::bigint
+FROM jsonb_array_elements(%(rows)s::jsonb)
+ORDER BY (value ->> 0) COLLATE "C", (value ->> 1) COLLATE "C", value ->> 2, (value ->> 3)::bigint
+ON CONFLICT (week, kind, pool, measure, bucket) DO UPDATE
+SET
+  attempts = least(jobpool.sketches.attempts, 9007199254740992) + excluded.attempts,
+  censored = least(jobpool.sketches.censored, 9007199254740992) + excluded.censored
+
+-- name: prune_sketches
+-- Of weeks long past, but for what another supervisor deletes at this moment.
+DELETE FROM jobpool.sketches
+WHERE (week, kind, pool, measure, bucket) IN (
+    SELECT week, kind, pool, measure, bucket
+    FROM jobpool.sketches
+    WHERE week < %(before_week)s
+    FOR UPDATE SKIP LOCKED
+  )
+
 -- name: delete_attempts
 -- Of pruned jobs.
 DELETE FROM jobpool.attempts

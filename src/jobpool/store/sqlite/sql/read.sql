@@ -97,6 +97,13 @@ SELECT
 FROM jobpool_figures
 ORDER BY kind, pool
 
+-- name: get_sketches
+-- Oldest week first.
+SELECT week, kind, pool, measure, bucket, attempts, censored
+FROM jobpool_sketches
+WHERE :kind IS NULL OR kind = :kind
+ORDER BY week, kind, pool, measure, bucket
+
 -- name: get_waiting
 -- The view, in order, with ages and pauses by the store's clock.
 SELECT

@@ -241,6 +241,35 @@ LIMIT max(
   ) - :count
 )
 
+-- name: add_sketches
+-- :rows holds [kind, pool, measure, bucket, attempts, censored]. Counts end at 2^53, so
+-- that it never fails.
+INSERT INTO jobpool_sketches (
+  week, kind, pool, measure, bucket, attempts, censored
+)
+SELECT
+  :week,
+  json_extract(value, '$[0]'),
+  json_extract(value, '$[1]'),
+  json_extract(value, '$[2]'),
+  json_extract(value, '$[3]'),
+  json_extract(value, '$[4]'),
+  json_extract(value, '$[5]')
+FROM json_each(:rows)
+WHERE true
+ON CONFLICT (week, kind, pool, measure, bucket) DO UPDATE
+SET
+  attempts = min(
+    CAST(jobpool_sketches.attempts AS INTEGER), 9007199254740992
+  ) + excluded.attempts,
+  censored = min(
+    CAST(jobpool_sketches.censored AS INTEGER), 9007199254740992
+  ) + excluded.censored
+
+-- name: prune_sketches
+-- Of weeks long past.
+DELETE FROM jobpool_sketches WHERE week < :before_week
+
 -- name: delete_payloads
 -- Of pruned jobs.
 DELETE FROM jobpool_payloads WHERE job_id IN (SELECT value FROM json_each(:ids))

@@ -23,6 +23,7 @@ from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Assigned, Slot
 from jobpool.supervisor.machine.state.step import Step
+from jobpool.supervisor.machine.state.usage import Usage
 
 
 class Accounting:
@@ -32,14 +33,20 @@ class Accounting:
         step: shared by all parts of the machine.
         pools: by name.
         progress: has what is still to be written of a running attempt.
+        usage: counts what the attempts have used.
     """
 
     def __init__(
-        self, step: Step, pools: Mapping[str, Pool], progress: ProgressReports
+        self,
+        step: Step,
+        pools: Mapping[str, Pool],
+        progress: ProgressReports,
+        usage: Usage,
     ) -> None:
         self._step = step
         self._pools = pools
         self._progress = progress
+        self._usage = usage
         self.completions = Completions(step)
 
     def end(self, slot: Slot, job: Assigned, ending: Ending, done: Done | None) -> None:
@@ -60,6 +67,14 @@ class Accounting:
             self.completions.keep(job, slot.name, settlement)
         pool = self._pools[slot.pool]
         pool.took(lease.kind, [ending.evidence.duration_s or 0.0])
+        if settlement.outcome is not None and settlement.unknown_for_ms is None:
+            self._usage.ended(
+                lease.kind,
+                slot.pool,
+                settlement.outcome,
+                ending.evidence,
+                job.limits.memory_bytes,
+            )
         pool.owe(lease.kind, settlement)
         step.settle(lease, settlement)
         if settlement.state is JobState.PENDING:

@@ -144,8 +144,8 @@ CREATE TABLE jobpool.outputs (
 CREATE INDEX outputs_place ON jobpool.outputs (place) WHERE place IS NOT NULL;
 
 -- Histograms of what attempts have used, by kind and week: bucket b counts those of at
--- most 1.05^b, in bytes or milliseconds. `censored` are those that were killed there:
--- they would have used more.
+-- most 1.05^b, in bytes or milliseconds. `censored` are those of them that were ended
+-- there: they would have used more.
 CREATE TABLE jobpool.sketches (
   kind text COLLATE "C" NOT NULL,
   pool text COLLATE "C" NOT NULL,
@@ -154,7 +154,7 @@ CREATE TABLE jobpool.sketches (
   bucket bigint NOT NULL,
   attempts bigint NOT NULL,
   censored bigint NOT NULL DEFAULT 0,
-  PRIMARY KEY (kind, pool, measure, week, bucket)
+  PRIMARY KEY (week, kind, pool, measure, bucket)
 );
 
 -- Quotas: as published by runs (run_id) or set by an operator (run_id is '').

@@ -109,8 +109,8 @@ CREATE TABLE jobpool_outputs (
 CREATE INDEX jobpool_outputs_place ON jobpool_outputs (place) WHERE place IS NOT NULL;
 
 -- Histograms of what attempts have used, by kind and week: bucket b counts those of at
--- most 1.05^b, in bytes or milliseconds. `censored` are those that were killed there:
--- they would have used more.
+-- most 1.05^b, in bytes or milliseconds. `censored` are those of them that were ended
+-- there: they would have used more.
 CREATE TABLE jobpool_sketches (
   kind TEXT NOT NULL CHECK (kind < x''),
   pool TEXT NOT NULL CHECK (pool < x''),
@@ -119,7 +119,7 @@ CREATE TABLE jobpool_sketches (
   bucket INTEGER NOT NULL CHECK (bucket | 0 IS bucket),
   attempts INTEGER NOT NULL CHECK (attempts | 0 IS attempts),
   censored INTEGER NOT NULL DEFAULT 0 CHECK (censored | 0 IS censored),
-  PRIMARY KEY (kind, pool, measure, week, bucket)
+  PRIMARY KEY (week, kind, pool, measure, bucket)
 ) WITHOUT ROWID;
 
 -- Quotas: as published by runs (run_id) or set by an operator (run_id is '').

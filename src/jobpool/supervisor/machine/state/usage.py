@@ -1,0 +1,129 @@
+"""Usage: what ended attempts have used, kept as counts until they are written.
+
+Theory of operation. A success adds two numbers to lists of its kind; now and then a
+list is turned into counts of its sketch (`core.rules.sketch`), many numbers at once. So
+a job costs well below a microsecond here, and nothing in the store. The loop adds and
+the store thread takes: a lock is between them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from jobpool.core.jobs.job import Evidence
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.sketch import Measure, buckets_of
+from jobpool.store.records import SketchRow
+
+_FOLD = 256
+"""So many numbers of a kind wait to be counted."""
+_UNMEASURED = frozenset({Outcome.LOST})
+_BY_ITSELF = frozenset({Outcome.SUCCEEDED, Outcome.FAILED})
+"""Any other end came before the attempt had used all that it needed."""
+
+_Place = tuple[str, str, Measure]
+_Key = tuple[str, str, Measure, int]
+
+
+class Usage:
+    """The counts of one supervisor."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: defaultdict[_Place, list[float]] = defaultdict(list)
+        """Bytes and milliseconds that are not counted yet."""
+        self._attempts: Counter[_Key] = Counter()
+        self._censored: Counter[_Key] = Counter()
+
+    def succeeded(
+        self,
+        kind: str,
+        pool: str,
+        peaks_bytes: Iterable[int],
+        durations_s: Iterable[float],
+    ) -> None:
+        """Add attempts of one kind that have returned."""
+        with self._lock:
+            self._add((kind, pool, Measure.MEMORY), peaks_bytes)
+            self._add(
+                (kind, pool, Measure.DURATION), [1000.0 * one for one in durations_s]
+            )
+
+    def ended(
+        self,
+        kind: str,
+        pool: str,
+        outcome: Outcome,
+        evidence: Evidence,
+        limit_bytes: int,
+    ) -> None:
+        """Add any other end of an attempt.
+
+        Args:
+            kind: its kind.
+            pool: its pool.
+            outcome: how it ended.
+            evidence: what it had used by then.
+            limit_bytes: its memory limit.
+        """
+        if outcome in _UNMEASURED:
+            return
+        peak_bytes, duration_s = evidence.peak_rss_bytes, evidence.duration_s
+        if outcome is Outcome.OUT_OF_MEMORY:
+            peak_bytes = limit_bytes  # a kill is late by chance
+        used = (
+            (Measure.MEMORY, peak_bytes or 0),
+            (Measure.DURATION, 1000.0 * (duration_s or 0.0)),
+        )
+        with self._lock:
+            for measure, value in used:
+                if value <= 0:
+                    continue
+                key = (kind, pool, measure, buckets_of([value])[0])
+                self._attempts[key] += 1
+                self._censored[key] += outcome not in _BY_ITSELF
+
+    def take(self, limit: int) -> list[SketchRow]:
+        """Return counts that are not written yet, and forget them; for any thread.
+
+        Args:
+            limit: most rows.
+        """
+        with self._lock:
+            for place, values in self._waiting.items():
+                self._count(place, values)
+            self._waiting.clear()
+            keys = list(islice(self._attempts, limit))
+            return [
+                SketchRow(
+                    kind=kind,
+                    pool=pool,
+                    measure=measure,
+                    bucket=bucket,
+                    attempts=self._attempts.pop((kind, pool, measure, bucket)),
+                    censored=self._censored.pop((kind, pool, measure, bucket), 0),
+                )
+                for kind, pool, measure, bucket in keys
+            ]
+
+    def put_back(self, rows: Iterable[SketchRow]) -> None:
+        """Add counts that could not be written; for any thread."""
+        with self._lock:
+            for row in rows:
+                key = (row.kind, row.pool, row.measure, row.bucket)
+                self._attempts[key] += row.attempts
+                self._censored[key] += row.censored
+
+    def _add(self, place: _Place, values: Iterable[float]) -> None:
+        waiting = self._waiting[place]
+        waiting += values
+        if len(waiting) >= _FOLD:
+            self._count(place, waiting)
+            waiting.clear()
+
+    def _count(self, place: _Place, values: Sequence[float]) -> None:
+        for bucket, attempts in Counter(buckets_of(values)).items():
+            self._attempts[*place, bucket] += attempts
