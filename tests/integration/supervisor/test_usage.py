@@ -49,9 +49,9 @@ def test_every_end_is_counted_and_a_kill_as_at_least_its_limit(tmp_path):
         next(one for one in status["usage"] if one["kind"] == kind)
         for kind in ("quick", "grow", "hang")
     )
-    assert (quick["attempts"], quick["ended_early"], quick["at_least"]) == (300, 0, [])
+    assert (quick["attempts"], quick["cut_short"], quick["at_least"]) == (300, 0, [])
     assert MIB < quick["rss_p50_bytes"] <= quick["rss_p99_bytes"]
-    assert grow["ended_early"] == hang["ended_early"] == 1
+    assert grow["cut_short"] == hang["cut_short"] == 1
     assert {"rss_p50_bytes", "duration_p50_s"} <= set(grow["at_least"])
     assert 128 * MIB <= grow["rss_p99_bytes"] <= 1.06 * 128 * MIB
     assert 0.3 <= hang["duration_p99_s"] <= 1.0

@@ -10,12 +10,11 @@ import click
 import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.diagnose.usage import KindUsage, print_usage, usage_of
+from jobpool.cli.diagnose.usage import KindUsage, print_figures, print_usage, usage_of
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.jobs.state_names import RETRYABLE
 from jobpool.cli.output import (
     ago,
-    console,
     counted,
     encodable,
     heading,
@@ -24,7 +23,6 @@ from jobpool.cli.output import (
     print_line,
     print_table,
     seconds,
-    size,
 )
 from jobpool.cli.presence import why_not_alive
 from jobpool.core.formats import feature_of
@@ -42,8 +40,6 @@ from jobpool.store.records import (
     WaitingRow,
 )
 
-_FIGURES_WIDTH = 110
-"""Columns of a terminal on which memory and time fit beside each other."""
 _SHOWN_STATES = tuple(state.value for state in JobState)
 
 
@@ -220,7 +216,7 @@ def _print(seen: _Status, *, figures: bool) -> None:
             print_line(what, pause_words(one, now), f"jobpool resume --{what}")
     _print_suspects_and_breakers(seen)
     if figures:
-        _print_figures(seen.figures)
+        print_figures(seen.figures)
         print_usage(seen.usage)
 
 
@@ -306,38 +302,3 @@ def _print_waiting(seen: _Status) -> None:
         right=("JOBS", "OLDEST"),
     )
     print_line("They wait until an application with these kinds is started.")
-
-
-def _print_figures(rows: list[FigureRow]) -> None:
-    """Print memory and time side by side; on a narrow terminal, in two tables."""
-    heading("FIGURES (newest 1,000 attempts of each kind)")
-    names = ("KIND", "POOL", "ATTEMPTS")
-    memory = ("RSS P50", "P99", "MAX", "LIMIT")
-    time = ("RAN P50", "P99 ", "MAX ", "LIMIT ")
-    table = [
-        dict(zip((*names, *memory, *time), _figures_of(row), strict=True))
-        for row in rows
-    ]
-    is_wide = console().width >= _FIGURES_WIDTH
-    for part in (
-        ((*names, *memory, *time),) if is_wide else (names + memory, names + time)
-    ):
-        print_table(
-            part, ([row[name] for name in part] for row in table), right=part[2:]
-        )
-
-
-def _figures_of(row: FigureRow) -> tuple[Any, ...]:
-    return (
-        row.kind,
-        row.pool,
-        row.attempts,
-        size(row.rss_p50_bytes),
-        size(row.rss_p99_bytes),
-        size(row.rss_max_bytes),
-        size(row.memory_bytes),
-        seconds(row.duration_p50_s),
-        seconds(row.duration_p99_s),
-        seconds(row.duration_max_s),
-        seconds(row.timeout_s),
-    )
