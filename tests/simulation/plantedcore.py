@@ -259,19 +259,6 @@ def who_was_not_alone_pays() -> list[Change]:
     return [(lost_jobs, "standing_of", wrong)]
 
 
-@breaks(Promise.LATE_OVERLAP)
-def a_fence_trusts_what_comes() -> list[Change]:
-    right = Dispatcher._accept
-
-    def wrong(self: Any, lease: Any) -> None:
-        self._asked_epoch = self._step.epoch
-        fenced, self._step.fenced = self._step.fenced, False
-        right(self, lease)
-        self._step.fenced = fenced
-
-    return [(Dispatcher, "_accept", wrong)]
-
-
 @breaks(Promise.BOUNDED_PATHS)
 def settled_twice_is_an_end() -> list[Change]:
     right = Machine._settled
