@@ -39,7 +39,7 @@ from support.crash_points.preparations import (
     empty,
     finished,
     leased,
-    make_version,
+    made_by_version,
     moving,
     nothing,
     open_at,
@@ -47,6 +47,7 @@ from support.crash_points.preparations import (
     source_of,
     without_run,
 )
+from support.store.old_stores import old_versions
 from support.store.storing import (
     ManualClock,
     begin_run,
@@ -238,24 +239,15 @@ def crashed(name, kills_at):
 
 OPERATIONS = {
     "create": Operation(nothing, (_stats,), opens=True, versions=tuple(range(_NEWEST))),
-    "migrate-1": Operation(
-        lambda at: make_version(at, 1),
-        (_stats,),
-        opens=True,
-        versions=tuple(range(1, _NEWEST)),
-    ),
-    "migrate-2": Operation(
-        lambda at: make_version(at, 2),
-        (_stats,),
-        opens=True,
-        versions=tuple(range(2, _NEWEST)),
-    ),
-    "migrate-4": Operation(
-        lambda at: make_version(at, 4),
-        (_stats,),
-        opens=True,
-        versions=tuple(range(4, _NEWEST)),
-    ),
+    **{
+        f"migrate-{version}": Operation(
+            made_by_version(version),
+            (_stats,),
+            opens=True,
+            versions=tuple(range(version, _NEWEST)),
+        )
+        for version in old_versions("sqlite")
+    },
     "open": Operation(some, (_stats,), opens=True),
     "enqueue": Operation(empty, SINGLE),
     "enqueue-bulk": Operation(

@@ -15,6 +15,7 @@ from jobpool.store.move import source as move_source
 from jobpool.store.opening import open_store
 from jobpool.store.sqlite import tokens
 from jobpool.store.sqlite.connection import connect, write_lock
+from support.store.old_stores import make_old
 from support.store.storing import (
     ManualClock,
     begin_run,
@@ -65,25 +66,9 @@ def as_of_version(version):
         connect.load_migrations = known
 
 
-def make_version(directory, version):
-    """Make a database of an older schema, with jobs in it."""
-    with as_of_version(version):
-        open_at(directory).close()
-    _fill_by_hand(directory)
-
-
-def _fill_by_hand(directory):
-    with contextlib.closing(sqlite3.connect(directory / "jobs.db")) as connection:
-        for number in range(1, 6):
-            connection.execute(
-                "INSERT INTO jobpool_jobs (kind, pool, state, created_at_ms, run_at_ms)"
-                " VALUES ('shop.thumbnail', 'cpu', 'runnable', 1, ?)",
-                [number],
-            )
-            connection.execute(
-                "INSERT INTO jobpool_payloads VALUES (?, x'7b7d')", [number]
-            )
-        connection.commit()
+def made_by_version(version):
+    """Return a preparation: a file of an older schema, with jobs in all states."""
+    return lambda directory: make_old(f"sqlite:///{directory}/jobs.db", version)
 
 
 def nothing(directory):
