@@ -60,6 +60,12 @@ WHERE c.relnamespace = to_regnamespace(quote_ident(:'schema'))
       AND c.relkind = 'S'
   )
 \gexec
+SELECT format('ALTER ROUTINE %s OWNER TO jobpool_owner', p.oid::regprocedure)
+FROM pg_proc AS p
+WHERE p.pronamespace = to_regnamespace(quote_ident(:'schema'))
+  AND p.proowner <> 'jobpool_owner'::regrole
+  AND NOT p.prosecdef  -- jobpool has none: it is not to run with the owner's rights
+\gexec
 
 -- -- All other roles ----------------------------------------------------------------
 
@@ -123,8 +129,8 @@ GRANT USAGE ON SEQUENCE :"schema".job_ids TO jobpool_producer;
 GRANT INSERT (at_ms, who, role, origin, action, target, jobs, changed, note), SELECT (id)
 ON :"schema".audit TO jobpool_producer;
 
--- To cancel. Leave this out if applications must not; the same columns would also let
--- them declare a job dead.
+-- To cancel. Leave this out if applications must not. The same columns also let them
+-- declare a job dead, or have one that has ended run again, without a row in the trail.
 GRANT UPDATE (state, finished_at_ms, reason, cancel_requested)
 ON :"schema".jobs TO jobpool_producer;
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from jobpool.core.clock import SystemClock
-from jobpool.errors import Forbidden, UsageError
-from jobpool.operations.action import Action, Done, Step
+from jobpool.errors import Forbidden, StoreRefused, UsageError
+from jobpool.operations.action import Action, Change, Done, Step
 from jobpool.operations.id_ranges import IdRanges
 from jobpool.operations.jobs import Cancel, Release, Retry
 from jobpool.operations.principal import NAME_MAX, Principal, Role
@@ -94,31 +94,46 @@ class _Row:
         self._store = store
         self._entry = entry
         self._target = _clean(action.target())
-        self._ids = IdRanges()
+        self._begin()
+
+    def _begin(self) -> None:
         self._id: int | None = None
+        self._ids = IdRanges()
+        self._jobs = 0
 
     def take(self, step: Step, done: Done) -> None:
         """Make one step and write it down, together or not at all."""
-        audit_id = self._id
         with self._store.transaction():
             change = step()
-            if change.is_made:
-                self._ids.add(change.ids)
-                entry = msgspec.structs.replace(
-                    self._entry,
-                    target=self._target_text(),
-                    jobs=done.jobs + change.jobs,
-                )
-                audit_id = self._store.audit(entry, audit_id)
+            audit_id = self._write(change) if change.is_made else None
         if change.is_made:
             self._id = audit_id
             done.jobs += change.jobs
             done.is_made = True
             self._store.wake()
 
-    def _target_text(self) -> str:
+    def _write(self, change: Change) -> int:
+        """Extend the row; a role that may only add rows gets one for each step.
+
+        Such as the producers' of a PostgreSQL store: it must not rewrite others' rows.
+        """
+        try:
+            return self._extend(change)
+        except StoreRefused:
+            if self._id is None:
+                raise
+            self._begin()
+            return self._extend(change)
+
+    def _extend(self, change: Change) -> int:
+        self._ids.add(change.ids)
+        self._jobs += change.jobs
         ids = str(self._ids)
-        return _as_text({**self._target, _IDS: ids} if ids else self._target)
+        target = {**self._target, _IDS: ids} if ids else self._target
+        entry = msgspec.structs.replace(
+            self._entry, target=_as_text(target), jobs=self._jobs
+        )
+        return self._store.audit(entry, self._id)
 
 
 def _note(action: Action) -> str | None:

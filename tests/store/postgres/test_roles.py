@@ -1,5 +1,6 @@
 """conf/postgres/roles.sql: each role can do its work, and nothing beyond it."""
 
+import json
 import secrets
 import subprocess
 from pathlib import Path
@@ -8,19 +9,27 @@ from urllib.parse import urlsplit
 import msgspec
 import psycopg
 import pytest
+from click.testing import CliRunner
 
 from jobpool import JobPool
+from jobpool.cli.root import cli
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreRefused
+from jobpool.operations.jobs import Cancel
+from jobpool.operations.operate import operate
+from jobpool.operations.principal import Principal, Role
+from jobpool.operations.queue import Enqueue
+from jobpool.operations.selection import Selection
 from jobpool.store.opening import open_store
 from jobpool.store.protocol import Receipt
-from jobpool.store.records import AuditFilter
+from jobpool.store.records import AuditFilter, Filter
 from support.postgres.server import binaries, libpq_url, query_of, server, with_query
 from support.store.storing import begin_run, kind_record, lease, new_job, succeeded
 
 ROLES_SQL = Path(__file__).parents[3] / "conf" / "postgres" / "roles.sql"
 GROUPS = ("jobpool_supervisor", "jobpool_producer", "jobpool_viewer")
+PRODUCER = Principal(who="app", role=Role.ADMIN, origin="a test")
 PSQL_S_MAX = 30
 
 
@@ -119,9 +128,9 @@ def test_a_supervisor_may_use_the_whole_protocol(stores):
     """Runs, leases, settlements, operators' actions and pruning need no other role."""
     store = stores["supervisor"]
     begin_run(store, kinds=[kind_record()])
-    for name, operate in attempts_of(store).items():
+    for name, attempt in attempts_of(store).items():
         if name != "lease":
-            operate()
+            attempt()
     for granted in (leases := lease(store)):
         said = msgspec.structs.replace(
             succeeded(granted, output="said"), keeps_output=True
@@ -177,6 +186,34 @@ def test_a_producers_cancellation_is_in_the_audit_trail(stores, url_of):
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
+
+
+def test_a_producers_bulk_has_a_row_for_each_batch(stores, monkeypatch):
+    """It may not extend a row: that right would let it rewrite what others did."""
+    monkeypatch.setattr("jobpool.operations.jobs._BATCH", 2)
+    batch = [new_job(kind="shop.bulk")] * 5
+    operate(
+        stores["producer"], PRODUCER, Enqueue(kind="k", pool="p", batches=[batch] * 2)
+    )
+    cancel = Cancel(jobs=Selection(which=Filter(kind="shop.bulk")))
+    done = operate(stores["producer"], PRODUCER, cancel)
+    assert (done.jobs, done.matched) == (10, 10)
+    rows = stores["viewer"].audits(AuditFilter(who=PRODUCER.who), 10)
+    assert [(row.action, row.jobs) for row in rows] == [
+        *[("cancel", 2)] * 5,
+        *[("enqueue", 5)] * 2,
+    ]
+    assert len({row.target for row in rows}) == 7
+
+
+def test_a_producer_is_shown_a_job_without_the_trail(stores, url_of):
+    """It may not read that; everything else is there, and the rest is said."""
+    (job,) = stores["producer"].enqueue([new_job()])
+    words = ["show", str(job.id), "--json", "--store", url_of("jobpool_producer")]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["audit"] is None
+    assert "what people did to it is left out" in result.stderr
 
 
 @pytest.mark.parametrize("operation", sorted({*OPERATIONS} - PRODUCERS_OWN))
@@ -253,6 +290,19 @@ def test_a_producer_cannot_forge_a_result(url_of):
                 connection.execute(statement)
 
 
+def test_a_producer_can_neither_lease_nor_succeed(stores, url_of):
+    """The states that it may write are those of jobs that nobody runs."""
+    (job,) = stores["producer"].enqueue([new_job(kind="shop.waiting")])
+    with connected(url_of("jobpool_producer")) as connection:
+        for state in ("leased", "succeeded", "quarantined"):
+            with pytest.raises(psycopg.errors.CheckViolation):
+                connection.execute(
+                    "UPDATE jobs SET state = %s, finished_at_ms = "
+                    "CASE %s WHEN 'leased' THEN NULL ELSE 1 END WHERE id = %s",
+                    [state, state, job.id],
+                )
+
+
 def test_a_producer_enqueues_in_its_own_transaction(stores, url_of):
     """`options(connection=…)` needs no more rights than `enqueue()`."""
     store = stores["producer"]
@@ -289,6 +339,17 @@ def test_a_second_run_of_the_file_changes_nothing(queue_url):
     assert done.returncode == 0, done.stderr
     assert acl_of(queue_url) == before
     assert {owner for _, owner, _ in before} == {"jobpool_owner"}
+
+
+def test_functions_are_the_owners_as_well(queue_url):
+    """Else a later migration by the owner could not replace them."""
+    with server().connect() as admin:
+        owners = admin.execute(
+            "SELECT proowner::regrole::text FROM pg_proc "
+            "WHERE pronamespace = to_regnamespace(%s)",
+            [query_of(queue_url)["schema"]],
+        ).fetchall()
+    assert owners == [("jobpool_owner",)]
 
 
 def test_the_file_may_be_run_before_the_first_migration():

@@ -39,8 +39,8 @@ from jobpool.core.rules.circuit_breaker import BreakerState
 from jobpool.core.rules.policy import INTERRUPTIONS_MAX, SNOOZED_MAX_S, SNOOZES_MAX
 from jobpool.core.safe_text import lines, unstated_error
 from jobpool.core.units import show_duration
-from jobpool.errors import JobNotFound
-from jobpool.operations.trail import entries
+from jobpool.errors import JobNotFound, StoreRefused
+from jobpool.operations.trail import Entry, entries
 from jobpool.store.protocol import Store
 from jobpool.store.records import AuditFilter, Filter, KeptOutput, KindRecord
 
@@ -81,7 +81,7 @@ def show(
         known = next((r for r in found.kinds() if r.kind == job.kind), None)
         payload = found.payload(job_id) if with_payload else None
         waits = _why_it_waits(found, job, known)
-        done = list(entries(found, AuditFilter(), job_id, _DONE_MAX))
+        done = _done(found, job_id)
     if as_json:
         maximum = known.max_attempts if known else None
         shown = job_object(
@@ -89,7 +89,7 @@ def show(
         )
         shown["output"] = kept.output if kept else output
         shown["output_dropped_at"] = iso_time(kept.dropped_at_ms) if kept else None
-        shown["audit"] = [audit_object(entry) for entry in done]
+        shown["audit"] = None if done is None else [audit_object(one) for one in done]
         if with_payload:
             shown["payload"] = decoded(payload)
         print_json(encodable(shown))
@@ -110,6 +110,15 @@ def show(
         heading(f"OUTPUT OF {attempt_words(kept.attempt).upper()}")
         text = _dropped(kept) if kept.output is None else kept.output.rstrip("\n")
         click.echo(lines(text, _TEXT_MAX))
+
+
+def _done(store: Store, job_id: int) -> list[Entry] | None:
+    """Return what people did to a job; None: this login may not read that."""
+    try:
+        return list(entries(store, AuditFilter(), job_id, _DONE_MAX))
+    except StoreRefused as error:
+        click.echo(f"note: what people did to it is left out: {error}", err=True)
+        return None
 
 
 def _dropped(kept: KeptOutput) -> str:
