@@ -239,9 +239,11 @@ def test_a_slow_import_is_waited_for():
 
 
 def test_systemd_restarts_only_what_a_restart_can_fix():
-    """It does not restart after a wrong configuration or a failed application load."""
-    codes = {int(code) for code in service("RestartPreventExitStatus").split()}
-    assert codes == {Exit.USAGE, Exit.APP}
+    """Not a wrong configuration, a failed load, or a store that went back in time."""
+    listed = service("RestartPreventExitStatus")
+    assert [*map(int, listed.split())] == [Exit.USAGE, Exit.APP, Exit.WENT_BACK]
+    page = ROOT / "src" / "jobpool" / "manual" / "deploying.md"
+    assert f"\nRestartPreventExitStatus={listed}\n" in page.read_text()
 
 
 def test_jobpools_memory_limits_are_reached_before_the_containers():

@@ -167,6 +167,7 @@ def test_options_after_run_win_over_options_before_it():
         (errors.AppError("x"), 3),
         (errors.StoreRefused("x"), 4),
         (errors.StoreFull("x"), 4),
+        (errors.StoreWentBack("x"), 5),
         (errors.JobpoolBug("x"), 70),
     ],
 )

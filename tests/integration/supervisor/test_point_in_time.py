@@ -2,6 +2,7 @@
 
 import pytest
 
+from jobpool.cli.exits import Exit
 from jobpool.store.opening import open_store
 from support.postgres.recovering import recoverable
 from support.site.supervising import Site, is_alive
@@ -61,7 +62,7 @@ def test_work_goes_on_after_a_recovery_to_a_point_in_time(site):
 
     site.close_store()
     site.server.recover(until)
-    assert first.wait_exit(NOTICED_S) == 4
+    assert first.wait_exit(NOTICED_S) == Exit.WENT_BACK
     assert not is_alive(child)
     (said,) = first.events("store_went_back")
     assert "it has lost what this run wrote in its last" in said["error"]

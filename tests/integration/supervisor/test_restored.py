@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jobpool.cli.exits import Exit
 from support.site.supervising import Site, is_alive
 from support.waiting import wait_until
 
@@ -108,7 +109,7 @@ def test_a_supervisor_whose_store_goes_back_stops(site, database, put_back):
     wait_renewed(site)
     site.close_store()
     put_back(copy, database)
-    assert supervisor.wait_exit(NOTICED_S) == 4
+    assert supervisor.wait_exit(NOTICED_S) == Exit.WENT_BACK
     assert not is_alive(pid)
     site.wait_nobody()
     (said,) = supervisor.events("store_went_back")
@@ -182,7 +183,7 @@ def test_a_supervisor_notices_restored_itself(site):
     job = site.add("held", {"gate": "never"})
     site.wait_begun(job)
     site.store.begin_anew(tokens=10**6, last_id=10**6)
-    assert supervisor.wait_exit(NOTICED_S) == 4
+    assert supervisor.wait_exit(NOTICED_S) == Exit.WENT_BACK
     (said,) = supervisor.events("store_went_back")
     assert "it was restored from a backup" in said["error"]
     (stopped,) = supervisor.events("supervisor_stopped")
