@@ -140,8 +140,13 @@ def _note(action: Action) -> str | None:
     """Return an action's note, checked.
 
     Raises:
-        UsageError: it is too long; nothing was changed.
+        UsageError: it is no text, or too long; nothing was changed.
     """
+    if not isinstance(action.note, str | None):
+        raise UsageError(
+            f"note: expected text, got {type(action.note).__name__}; nothing was "
+            "changed"
+        )
     note = (action.note or "").strip()
     if len(note) > NOTE_MAX:
         raise UsageError(
@@ -153,9 +158,9 @@ def _note(action: Action) -> str | None:
 
 def _entry(principal: Principal, action: str, note: str | None) -> AuditEntry:
     return AuditEntry(
-        who=principal.who[:NAME_MAX],
+        who=_short(principal.who),
         role=principal.role.text,
-        origin=principal.origin[:NAME_MAX],
+        origin=_short(principal.origin),
         action=action,
         target="{}",
         note=note,

@@ -27,12 +27,18 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     def target(self) -> dict[str, Any]:
         """Return the filter's conditions, or the ids."""
         if self.which is None:
-            ranges = IdRanges()
-            ranges.add(self.ids)
-            return {"ids": str(ranges)}
+            return {"ids": _ranges(self.ids)}
         given = msgspec.structs.asdict(self.which)
+        if self.which.ids is not None:
+            given["ids"] = _ranges(self.which.ids)
         given["states"] = self.shown or None
         return {name: value for name, value in given.items() if value is not None}
+
+
+def _ranges(ids: Sequence[int]) -> str:
+    ranges = IdRanges()
+    ranges.add(ids)
+    return str(ranges)
 
 
 class Selected(NamedTuple):

@@ -388,24 +388,35 @@ def test_refusals_do_not_fill_the_store(store, monkeypatch):
     assert REFUSALS_MAX == 100
 
 
+@pytest.mark.parametrize("who", ["v\0", "v\ud800", "v" * 999], ids=ascii)
+def test_refusals_of_any_name_are_counted(store, monkeypatch, who):
+    """By the name as it is stored: else one that no database can hold has no limit."""
+    monkeypatch.setattr(operating, "REFUSALS_MAX", 3)
+    somebody = Principal(who=who, role=Role.VIEWER, origin=who)
+    for _ in range(5):
+        with pytest.raises(Forbidden):
+            operate(store, somebody, Pause(pool="cpu"))
+    assert len(store.audits(EVERYTHING)) == 3
+
+
 def test_a_refusal_is_written_whatever_was_asked_for(store):
     """Texts of any length that no database can hold, ids without number."""
     long = "\ud800\0" * 10_000
     asked = (
         Cancel(jobs=by_kind(long, *[long] * 1000), note=None),
         Cancel(jobs=by_ids(*range(0, 10**5, 2))),
+        Cancel(jobs=Selection(which=Filter(ids=tuple(range(0, 10**5, 2))))),
         Pause(pool=long),
     )
     for action in asked:
         with pytest.raises(Forbidden):
             operate(store, VIEWER, action)
     rows = store.audits(EVERYTHING)
-    assert [row.action for row in rows] == ["refused"] * 3
+    assert [row.action for row in rows] == ["refused"] * 4
     assert max(len(row.target) for row in rows) < 10_000
     assert [json.loads(row.target)["action"] for row in rows] == [
         "pause",
-        "cancel",
-        "cancel",
+        *["cancel"] * 3,
     ]
 
 
@@ -415,13 +426,14 @@ def test_a_refusal_is_written_whatever_was_asked_for(store):
         Cancel(jobs=Selection()),
         Retry(jobs=Selection(ids=(1,), which=Filter(kind="k"))),
         Release(jobs=by_ids(1), note="n" * (NOTE_MAX + 1)),
+        Pause(pool="cpu", note=b"bytes"),
         Pause(),
         Resume(pool="a", kind="b"),
     ],
     ids=lambda action: action.name,
 )
 def test_what_makes_no_sense_changes_nothing(store, action):
-    """Neither ids nor a filter, both, a note without end, no pool."""
+    """Neither ids nor a filter, both, a note without end or text, no pool."""
     some(store, 2)
     before = snapshot(store)
     with pytest.raises(UsageError):
