@@ -22,7 +22,6 @@ from jobpool.store.records import Filter
 _BATCH = 500
 _BATCHES_PER_S = 10
 """With a rate: small batches this often, rather than a large one each second."""
-_BAD = (JobState.DEAD, JobState.QUARANTINED)
 _CHECK_S_MIN, _CHECK_S_MAX = 0.05, 1.0
 """How long to wait between two checks of the canaries."""
 
@@ -188,7 +187,8 @@ def _noting(step: Step, store: Store, canaries: dict[int, str]) -> Step:
 def check_canaries(store: Store, done: Done) -> int:
     """Check what has become of the canaries; return how many have not ended.
 
-    One that is gone was pruned, and nobody can say how it ended: that is no success.
+    Only a success is one: a canary that is gone was pruned, and nobody can say how it
+    ended; one that was canceled may have done harm.
     """
     living = tuple(job_id for job_id in done.canaries if job_id not in done.ended)
     if not living:
@@ -199,8 +199,8 @@ def check_canaries(store: Store, done: Done) -> int:
         done.canaries[job_id] = "gone" if job is None else job.shown_state
         if job is None or job.state in FINISHED:
             done.ended.add(job_id)
-        if job is None or job.state in _BAD:
-            done.failed.append(job_id)
+            if job is None or job.state is not JobState.SUCCEEDED:
+                done.failed.append(job_id)
     return len(done.canaries) - len(done.ended)
 
 

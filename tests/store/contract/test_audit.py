@@ -340,6 +340,18 @@ def test_a_canary_that_is_gone_has_not_succeeded(store, clock, monkeypatch):
     assert store.get(ids[1]).state is JobState.DEAD
 
 
+def test_a_canary_that_is_canceled_has_not_succeeded(store, monkeypatch):
+    """Whoever stops it sees it do harm: the rest must not follow."""
+    monkeypatch.setattr("jobpool.operations.jobs.time.sleep", lambda _: None)
+    ids = died(store, 2)
+    action = Retry(
+        jobs=by_kind(), canary=1, on_check=lambda done: store.cancel([*done.canaries])
+    )
+    done = operate(store, ADMIN, action)
+    assert (done.failed, done.is_stopped) == ([ids[0]], True)
+    assert store.get(ids[1]).state is JobState.DEAD
+
+
 @pytest.mark.parametrize(("canary", "stop_after"), [(2, 0), (2, 3), (0, 1)])
 def test_a_stop_that_cannot_be_is_refused(store, canary, stop_after):
     """Before anything is changed."""
