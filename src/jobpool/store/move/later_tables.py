@@ -1,7 +1,6 @@
 """Tables that move row by row as they are: what each column may hold.
 
-Not among them is what is derived from jobs and quotas again (lanes, buckets, permits),
-and what belongs to one run (quotas as it has published them).
+A table or column that nothing writes yet is not moved: tests/store/move names them.
 """
 
 from __future__ import annotations
@@ -9,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from jobpool.store.statements import integrity
 from jobpool.store.statements.session import Row
 
-_TEXT, _NUMBER, _REAL = str | None, int | None, float | None
+_TEXT, _NUMBER = str | None, int | None
 
 
 class LaterTable(NamedTuple):
@@ -21,8 +19,6 @@ class LaterTable(NamedTuple):
     columns: Mapping[str, Any]
     flags: tuple[str, ...] = ()
     """Those that are numbers in SQLite, and booleans in PostgreSQL."""
-    conflict: str = ""
-    """What is done where the target has such a row; "": the move is refused."""
     is_numbered: bool = False
     """Others name its rows by their id, which stays."""
 
@@ -34,53 +30,7 @@ class LaterTable(NamedTuple):
         )
 
 
-_KEPT = "ON CONFLICT DO NOTHING"
-_ADDED = """
-ON CONFLICT (kind, pool, measure, week, bucket) DO UPDATE
-SET attempts = sketches.attempts + excluded.attempts,
-  censored = sketches.censored + excluded.censored
-"""
 LATER_TABLES: Mapping[str, LaterTable] = {
-    "audit": LaterTable(
-        {
-            "at_ms": int,
-            **dict.fromkeys(("who", "role", "origin", "action", "target"), str),
-            "jobs": int,
-            **dict.fromkeys(("changed", "note"), _TEXT),
-        }
-    ),
-    "sketches": LaterTable(
-        {
-            **dict.fromkeys(("kind", "pool"), str),
-            "measure": Literal["memory", "duration"],
-            **dict.fromkeys(("week", "bucket", "attempts", "censored"), int),
-        },
-        conflict=_ADDED,
-    ),
-    "tenants": LaterTable(
-        {
-            "name": str,
-            "concurrency": _NUMBER,
-            **dict.fromkeys(("rate", "weight"), _REAL),
-            "options": _TEXT,
-            "updated_at_ms": int,
-        },
-        conflict=_KEPT,
-    ),
-    "quotas": LaterTable(
-        {
-            "name": str,
-            "run_id": Literal[""],
-            "per": _TEXT,
-            "concurrency": _NUMBER,
-            "rate": _REAL,
-            "burst": _NUMBER,
-            "options": _TEXT,
-            "until_ms": _NUMBER,
-            "updated_at_ms": int,
-        },
-        conflict=_KEPT,
-    ),
     "schedules": LaterTable(
         {
             "id": int,
@@ -108,39 +58,10 @@ LATER_TABLES: Mapping[str, LaterTable] = {
         flags=("backfilled",),
         is_numbered=True,
     ),
-    "flows": LaterTable(
-        {
-            "id": int,
-            "name": str,
-            **dict.fromkeys(("key", "tenant"), _TEXT),
-            **dict.fromkeys(("state", "failure"), str),
-            **dict.fromkeys(("generation", "created_at_ms"), int),
-            "finished_at_ms": _NUMBER,
-        },
-        is_numbered=True,
-    ),
-    "steps": LaterTable(
-        {
-            **dict.fromkeys(("id", "flow"), int),
-            **dict.fromkeys(("name", "state"), str),
-            "failed": int,
-            "until_ms": _NUMBER,
-        },
-        flags=("failed",),
-        is_numbered=True,
-    ),
-    "edges": LaterTable(
-        {**dict.fromkeys(("flow", "from_step", "to_step"), int), "when_ended": str}
-    ),
-    "flow_notes": LaterTable(
-        dict.fromkeys(("id", "flow", "step"), int), is_numbered=True
-    ),
 }
 JOB_LATER: Mapping[str, Any] = {
-    "step": _NUMBER,
-    "generation": integrity.Count | None,
     "tick": _NUMBER,
-    "trace": _TEXT,
+    **dict.fromkeys(("codec", "trace"), _TEXT),
     **dict.fromkeys(("replays", "replaced_by"), _NUMBER),
     "solo": Literal[0, 1] | None,
 }

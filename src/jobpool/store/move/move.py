@@ -175,6 +175,7 @@ def _publish(
     """Commit the move; None: another call has done so in the meantime."""
     runs, kinds, pauses = source.runs_kinds_and_pauses()
     suspects, misfits, breakers = source.suspects_and_breakers()
+    audit, sketches = source.audit_and_sketches()
     with target.transaction() as session:
         if target.is_done(session, note.id):
             return None
@@ -191,10 +192,11 @@ def _publish(
         put(session, "move_take_misfit", misfits)
         put(session, "move_take_breaker", breakers)
         put(session, "move_take_meta", source.meta())
-        for name, table in LATER_TABLES.items():
+        put(session, "move_take_audit", audit)
+        put(session, "move_take_sketch", sketches)
+        for name in LATER_TABLES:
             rows = source.later_rows(name)
-            stored = take_later(session, name, rows)
-            if not table.conflict and stored != rows:
+            if take_later(session, name, rows) != rows:
                 raise _differs(source, session, f"table {name}")
         return _verify(source, session, states)
 

@@ -209,6 +209,14 @@ class Source:
                 readable(integrity.BREAKER, session.rows("move_breakers")),
             )
 
+    def audit_and_sketches(self) -> tuple[list[Row], list[Row]]:
+        """Return what people have done, and what attempts have used."""
+        with self._reading() as session:
+            return (
+                readable(integrity.AUDIT, session.rows("move_audit")),
+                readable(integrity.SKETCH, session.rows("move_sketches")),
+            )
+
     def meta(self) -> list[Row]:
         """Return the names and values that the target takes over as they are."""
         with self._file.reading() as session:

@@ -131,11 +131,10 @@ def take_later(session: Session, name: str, rows: Sequence[Row]) -> list[Row]:
     """Store the rows of one of `LATER_TABLES`.
 
     Returns:
-        What the database says that it has stored. Where the target had such a row
-        already, that is another one, or none.
+        What the database says that it has stored.
 
     Raises:
-        StoreRefused: it had, and the table's rows cannot be merged.
+        StoreRefused: the target has such rows already.
         StoreError: it failed. The transaction has failed too.
     """
     table = LATER_TABLES[name]
@@ -145,7 +144,6 @@ def take_later(session: Session, name: str, rows: Sequence[Row]) -> list[Row]:
         table=name,
         columns=columns,
         marks=", ".join(["%s"] * len(table.columns)),
-        conflict=table.conflict,
     )
     stored: list[Row] = []
     try:

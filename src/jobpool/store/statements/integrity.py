@@ -30,6 +30,7 @@ from jobpool.core.jobs.job import (
     JobState,
 )
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.sketch import Measure
 from jobpool.errors import StoreRefused
 from jobpool.store.statements.validation import (
     COUNT_MAX,
@@ -195,6 +196,18 @@ OUTPUT: Mapping[str, Any] = {
     "at_ms": Moment,
     "output": str | None,
     "dropped_at_ms": Moment | None,
+}
+AUDIT: Mapping[str, Any] = {
+    "at_ms": int,
+    **dict.fromkeys(("who", "role", "origin", "action", "target"), str),
+    "jobs": int,
+    **dict.fromkeys(("changed", "note"), str | None),
+}
+SKETCH: Mapping[str, Any] = {
+    "week": int,
+    **dict.fromkeys(("kind", "pool"), str),
+    "measure": Measure,
+    **dict.fromkeys(("bucket", "attempts", "censored"), int),
 }
 SUSPECT: Mapping[str, Any] = {"job_id": int, "since_ms": Moment}
 MISFIT: Mapping[str, Any] = {

@@ -113,18 +113,17 @@ ORDER BY id
 -- name: move_take_job_later
 -- What few jobs use.
 UPDATE jobpool.jobs
-SET step = %s, generation = %s, tick = %s, trace = %s, replays = %s, replaced_by = %s,
-  solo = %s
+SET tick = %s, codec = %s, trace = %s, replays = %s, replaced_by = %s, solo = %s
 WHERE id = %s
 
 -- name: move_taken_jobs_later
 -- As the queue holds it now.
-SELECT j.id, j.step, j.generation, j.tick, j.trace, j.replays, j.replaced_by, j.solo
+SELECT j.id, j.tick, j.codec, j.trace, j.replays, j.replaced_by, j.solo
 FROM jobpool.jobs AS j
 JOIN jobpool.moving_jobs AS m ON m.id = j.id
 WHERE j.id > %(after)s AND j.id <= %(last)s
   AND num_nonnulls(
-    j.step, j.generation, j.tick, j.trace, j.replays, j.replaced_by, j.solo
+    j.tick, j.codec, j.trace, j.replays, j.replaced_by, j.solo
   ) > 0
 ORDER BY j.id
 
@@ -193,6 +192,23 @@ ON CONFLICT DO NOTHING
 INSERT INTO jobpool.misfits (job_id, schema_digest, since_ms, until_ms)
 VALUES (%s, %s, %s, %s)
 ON CONFLICT DO NOTHING
+
+-- name: move_take_audit
+-- It follows what was done here.
+INSERT INTO jobpool.audit (
+  at_ms, who, role, origin, action, target, jobs, changed, note
+)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+
+-- name: move_take_sketch
+-- Counts are added up.
+INSERT INTO jobpool.sketches (
+  week, kind, pool, measure, bucket, attempts, censored
+)
+VALUES (%s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (week, kind, pool, measure, bucket) DO UPDATE
+SET attempts = sketches.attempts + excluded.attempts,
+  censored = sketches.censored + excluded.censored
 
 -- name: move_take_meta
 -- The moved jobs' refs stay valid.

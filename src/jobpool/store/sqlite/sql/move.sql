@@ -101,10 +101,10 @@ ORDER BY j.id
 
 -- name: move_jobs_later
 -- Of these jobs those that use the columns which most leave empty.
-SELECT id, step, generation, tick, trace, replays, replaced_by, solo
+SELECT id, tick, codec, trace, replays, replaced_by, solo
 FROM jobpool_jobs
 WHERE id > :after AND id <= :last
-  AND coalesce(step, generation, tick, trace, replays, replaced_by, solo) IS NOT NULL
+  AND coalesce(tick, codec, trace, replays, replaced_by, solo) IS NOT NULL
 ORDER BY id
 
 -- name: move_attempts
@@ -159,6 +159,17 @@ WHERE +j.state IN ('pending', 'waiting', 'runnable')
 -- Kinds that crash in a row.
 SELECT kind, state, crashes, last_job, next_at_ms, changed_at_ms
 FROM jobpool_breakers
+
+-- name: move_audit
+-- In the order in which it was done.
+SELECT at_ms, who, role, origin, action, target, jobs, changed, note
+FROM jobpool_audit
+ORDER BY id
+
+-- name: move_sketches
+-- Of all weeks.
+SELECT week, kind, pool, measure, bucket, attempts, censored
+FROM jobpool_sketches
 
 -- name: move_meta
 -- So that refs stay valid, and what the queue demands of supervisors.

@@ -1,3 +1,2 @@
 INSERT INTO {schema}.{table} ({columns}) VALUES ({marks})
-{conflict}
 RETURNING {columns}
