@@ -33,6 +33,7 @@ from jobpool.store.records import (
     AuditEntry,
     AuditFilter,
     AuditRow,
+    Belongings,
     CapacityFact,
     FigureRow,
     Filter,
@@ -573,6 +574,38 @@ class Store(Protocol):
         self, which: AuditFilter, limit: int = 100, before_id: int | None = None
     ) -> list[AuditRow]:
         """Return what operators have done, newest first."""
+        ...
+
+    def belongings(self, ids: Iterable[int]) -> Belongings:
+        """Count what `erase` would delete of jobs, beside their rows."""
+        ...
+
+    def erase(self, ids: Iterable[int]) -> int:
+        """Delete all data of finished jobs; their rows stay, for statistics.
+
+        Arguments, result, progress, checkpoint, errors, attempts, output, key, unique
+        text, tenant and trace are gone. Kind, pool, state, outcome, times, counters
+        and figures stay, with `ERASED` as the reason. Such a job cannot be revived.
+        Jobs that have not finished stay as they are. Erasing again changes nothing.
+
+        Returns:
+            How many of the jobs had finished, and hold no data now.
+        """
+        ...
+
+    def wipe(self, *, rewrite: bool = False) -> list[str]:
+        """Overwrite what deleted rows have left in the database's own files.
+
+        Args:
+            rewrite: copy the tables, so that nothing is left in them. Nobody can write
+                meanwhile, and it needs as much room again on the disk.
+
+        Returns:
+            Sentences on what is left, and what to do about it.
+
+        Raises:
+            UsageError: a transaction is open.
+        """
         ...
 
     def suspects(self) -> list[SuspectRow]:

@@ -262,6 +262,15 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     action: str | None = None
 
 
+class Belongings(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of what some jobs have beside their rows."""
+
+    attempts: int
+    """Rows of attempts that did not succeed."""
+    outputs: int
+    """Kept tails of what an attempt has written."""
+
+
 class StatRow(msgspec.Struct, frozen=True, kw_only=True):
     """Counts and means of one pool, kind and state."""
 

@@ -60,6 +60,10 @@ FINISHED = (
 )
 
 
+ERASED = "its data was erased"
+"""The reason of a job whose row has stayed, without anybody's data in it."""
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to be stored. Relative times count by the store's clock."""
 
@@ -318,6 +322,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """The job that has replaced this one, likewise."""
     ref: str = ""
     """Its id in a form that cannot be guessed, for URLs (`core.jobs.ref`)."""
+
+    @property
+    def is_erased(self) -> bool:
+        """Whether its arguments, result and the like were erased."""
+        return self.reason == ERASED and self.finished_at_ms is not None
 
     @property
     def shown_state(self) -> str:

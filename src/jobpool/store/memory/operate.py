@@ -1,4 +1,4 @@
-"""What operators change: cancel, revive, pause, resume; and the record of that."""
+"""What operators change: jobs, pauses, and the record of that."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.jobs.job import UNFINISHED, JobState
+from jobpool.core.jobs.job import ERASED, UNFINISHED, JobState, NewJob
 from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
@@ -19,6 +19,7 @@ from jobpool.store.records import (
     AuditEntry,
     AuditFilter,
     AuditRow,
+    Belongings,
     PauseRow,
     Position,
     Replay,
@@ -66,7 +67,9 @@ class Operating(Enqueueing, MisfitKeeping):
             now_ms, count = self._clock.utc_ms(), 0
             for job_id in sorted(set(ids)):
                 row = self._database.jobs.get(job_id)
-                if row is None or row.state not in states or self._unique_is_taken(row):
+                if row is None or row.state not in states or not row.new.payload:
+                    continue
+                if self._unique_is_taken(row):
                     continue
                 if row.replaced_by is not None:
                     continue
@@ -111,6 +114,33 @@ class Operating(Enqueueing, MisfitKeeping):
             return False
         holder = self._database.jobs.by_unique.get((row.new.kind, unique), row.id)
         return holder != row.id
+
+    def belongings(self, ids: Iterable[int]) -> Belongings:
+        """See `Store.belongings`."""
+        with self._session.reading:
+            meant = set(ids)
+            known = map(self._database.jobs.get, meant)
+            tried = sum(len(row.tried) for row in known if row is not None)
+            outputs = len(meant & self._database.outputs.keys())
+        return Belongings(attempts=tried, outputs=outputs)
+
+    def erase(self, ids: Iterable[int]) -> int:
+        """See `Store.erase`."""
+        with self._session.writing:
+            count = 0
+            for job_id in set(ids):
+                row = self._database.jobs.get(job_id)
+                if row is not None and row.finished_at_ms is not None:
+                    self._database.put_job(row, _erased(row))
+                    if job_id in self._database.outputs:
+                        self._database.put(self._database.outputs, job_id, None)
+                    count += 1
+        return count
+
+    def wipe(self, *, rewrite: bool = False) -> list[str]:
+        """See `Store.wipe`: there are no files."""
+        del rewrite
+        return []
 
     def pause(
         self,
@@ -243,6 +273,35 @@ def _canceled(row: Row, state: JobState, now_ms: int) -> Row:
         ended = _replace(ended, reason="canceled on request")
     canceled: Row = _replace(row, state=state, finished_at_ms=now_ms, ended=ended)
     return canceled
+
+
+def _erased(row: Row) -> Row:
+    """Return a finished job of which only what is listed here has stayed."""
+    new, begun, ended = row.new, row.begun, row.ended
+    return Row(
+        id=row.id,
+        new=NewJob(
+            kind=new.kind,
+            pool=new.pool,
+            payload=b"",
+            priority=new.priority,
+            max_attempts=new.max_attempts,
+            timeout_s=new.timeout_s,
+            memory_bytes=new.memory_bytes,
+        ),
+        state=row.state,
+        created_at_ms=row.created_at_ms,
+        run_at_ms=row.run_at_ms,
+        expires_at_ms=row.expires_at_ms,
+        finished_at_ms=row.finished_at_ms,
+        attempt=row.attempt,
+        reset_attempt=row.reset_attempt,
+        spent=row.spent,
+        begun=_replace(begun, progress=None),
+        ended=_replace(ended, reason=ERASED, error_class=None, error=None),
+        snoozes=row.snoozes,
+        snoozed_since_ms=row.snoozed_since_ms,
+    )
 
 
 def _revived(row: Row, state: JobState, now_ms: int) -> Row:

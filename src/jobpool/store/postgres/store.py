@@ -19,6 +19,7 @@ from jobpool.core.jobs.uniform_batch import payloads_of
 from jobpool.core.rules.restoring import TOKEN_BITS
 from jobpool.errors import StoreError
 from jobpool.store.operations.enqueue import job_rows
+from jobpool.store.operations.erase import Erasing
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operate import Operating
 from jobpool.store.operations.read import Reading
@@ -50,6 +51,10 @@ WAKES_PER_S = 20.0
 database wait for each other. A supervisor that was woken also polls a few times, at
 growing intervals."""
 WAKES_AT_ONCE = 20
+STILL_IN_FREE_ROOM = (
+    "PostgreSQL keeps deleted bytes in its tables' free room until others are written "
+    "there; --rewrite copies the tables without them, and locks them meanwhile"
+)
 _LAPSED_KEPT_MS = 30 * 86_400_000
 """A run whose leases ran out this long ago is taken to be gone."""
 
@@ -83,12 +88,15 @@ class RateLimit:
         return True
 
 
-class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operating):
+class PostgresStore(
+    Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operating, Erasing
+):
     """A store that several hosts share. Thread-safe; reconnects after a fork."""
 
     _depth: DepthGuard
 
     _DELETIONS = ("delete_outputs", "delete_attempts", "delete_jobs")
+    _ERASURES = ("delete_attempts", "delete_outputs", "delete_running")
     _HELD_ELSEWHERE = "held_elsewhere"
     _LOCK_RUN = "lock_run"
     _LOCK_FORMATS = "lock_formats"
@@ -233,6 +241,11 @@ class PostgresStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Oper
                 self._listening = connection
                 return True  # An earlier wake-up was missed: check once.
             return self._server.wait_for_notification(session, timeout_s)
+
+    def wipe(self, *, rewrite: bool = False) -> list[str]:
+        """See `Store.wipe`: VACUUM; with *rewrite* VACUUM (FULL)."""
+        self._server.vacuum(full=rewrite)
+        return [] if rewrite else [STILL_IN_FREE_ROOM]
 
     def concerns(self) -> list[str]:
         """See `Store.concerns`."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
+from jobpool.store.operations.erase import Erasing
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operate import Operating
 from jobpool.store.operations.read import Reading
@@ -41,7 +42,9 @@ from jobpool.store.watermark import Mark
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
-class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operating):
+class SqliteStore(
+    Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operating, Erasing
+):
     """A store in one file. Thread-safe; opens itself again after a fork."""
 
     _DELETIONS = (
@@ -51,6 +54,14 @@ class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operat
         "delete_outputs",
         "delete_attempts",
         "delete_jobs",
+    )
+    _ERASURES = (
+        "erase_payloads",
+        "delete_results",
+        "delete_result_parts",
+        "delete_attempts",
+        "delete_outputs",
+        "delete_running",
     )
     _LEFT_OVER = ("prune_draft_parts", "prune_drafts")
 
@@ -175,6 +186,16 @@ class SqliteStore(Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operat
         """See `Store.capacity`."""
         runs, host = self.open_runs(), socket.gethostname()
         return list(capacity(self._file, runs, host, memory_bytes))
+
+    def wipe(self, *, rewrite: bool = False) -> list[str]:
+        """See `Store.wipe`: connections overwrite what they delete; the log remains."""
+        if self._file.wipe(rewrite=rewrite):
+            return []
+        held = (
+            f"the log {self._file.path}-wal could not be emptied, because another "
+            "program reads from it: give the same command again once that has ended"
+        )
+        return [held]
 
     def concerns(self) -> list[str]:
         """See `Store.concerns`: `describe` reports all there is."""

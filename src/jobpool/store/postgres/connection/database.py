@@ -43,13 +43,14 @@ from jobpool.store.postgres.connection.connect import (
     schema_version,
 )
 from jobpool.store.postgres.connection.errors import READ_ONLY, explain
-from jobpool.store.postgres.connection.session import ServerLife, Session
+from jobpool.store.postgres.connection.session import ServerLife, Session, queries_of
 from jobpool.store.postgres.connection.url import Address
 from jobpool.store.statements import session as protocols
 from jobpool.store.statements.moment import Moment
 
 DOUBT_S = 30.0
 """How long the outcome of a commit is asked for."""
+VACUUM_S_MAX = 86_400.0
 _ASK_EVERY_S = 0.1
 _ABANDONED: list[psycopg.Connection[Any]] = []
 """The parent's connections, in a forked child, where they must not be closed."""
@@ -190,6 +191,30 @@ class Database:
             return any(True for _ in notifications)
         except psycopg.Error as error:
             raise explain(error, session.place) from error
+
+    def vacuum(self, *, full: bool) -> None:
+        """Free the room of dead rows of jobs, by a statement of its own.
+
+        The server skips tables of which this user may not.
+
+        Args:
+            full: copy the tables; they are locked meanwhile.
+
+        Raises:
+            UsageError: this thread has a transaction open.
+            StoreError: it failed.
+        """
+        if self.is_writing:
+            raise UsageError("VACUUM cannot run within a transaction; end it first")
+        # A connection of its own: on ours no answer may take as long.
+        session, _ = connect(self.address, VACUUM_S_MAX)
+        queries = queries_of(session.schema)
+        with session.connection:
+            try:
+                for name in ("set_lock_timeout", "vacuum_full" if full else "vacuum"):
+                    session.connection.execute(queries[name].encode())
+            except psycopg.Error as error:
+                raise explain(error, session.place) from error
 
     @property
     def is_writing(self) -> bool:

@@ -232,3 +232,16 @@ SELECT greatest(c.reltuples, 0)::bigint, pg_table_size(c.oid)
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s::text AND c.relname = %(name)s::text
+
+-- name: set_lock_timeout
+-- Whoever waits for a lock on a table makes all others wait behind it.
+SET lock_timeout = '2s'
+
+-- name: vacuum
+-- Of the tables that hold what jobs bring along.
+VACUUM jobpool.jobs, jobpool.attempts, jobpool.outputs, jobpool.running, jobpool.audit
+
+-- name: vacuum_full
+-- Copies them: free room within pages, which may hold remains, is gone.
+VACUUM (FULL)
+jobpool.jobs, jobpool.attempts, jobpool.outputs, jobpool.running, jobpool.audit

@@ -195,7 +195,7 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
 
 -- name: revive_jobs
 -- A job whose unique text is held by another stays as it is. So does one that another
--- job has replaced.
+-- job has replaced, and one whose arguments were erased.
 WITH wanted AS MATERIALIZED (
   SELECT j.id, j.kind, j.unique_text, j.finished_at_ms
   FROM jobpool.jobs AS j
@@ -203,6 +203,7 @@ WITH wanted AS MATERIALIZED (
     AND j.state IN (SELECT value FROM jsonb_array_elements_text(%(states)s::jsonb))
     AND j.state IN ('pending', 'dead', 'quarantined', 'canceled')
     AND j.replaced_by IS NULL
+    AND j.payload <> ''
   ORDER BY j.id
   FOR UPDATE
 ),

@@ -461,6 +461,48 @@ WHERE job_id = ANY (
 -- Last, so that no row is left without its job.
 DELETE FROM jobpool.jobs WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 
+-- name: belongings
+-- Of some jobs: rows of attempts, and of outputs.
+WITH wanted AS (
+  SELECT ARRAY(
+    SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
+  ) AS ids
+)
+SELECT
+  (SELECT count(*) FROM jobpool.attempts WHERE job_id = ANY (wanted.ids)),
+  (SELECT count(*) FROM jobpool.outputs WHERE job_id = ANY (wanted.ids))
+FROM wanted
+
+-- name: erase_jobs
+-- What is left says nothing about anybody: kind, state, times, counters, figures. An
+-- empty payload, which no arguments are, says that it cannot run again.
+UPDATE jobpool.jobs
+SET
+  key = NULL,
+  unique_text = NULL,
+  tenant = NULL,
+  payload = '',
+  reason = %(reason)s,
+  error_class = NULL,
+  error = NULL,
+  progress = NULL,
+  checkpoint = NULL,
+  result = NULL,
+  codec = NULL,
+  trace = NULL
+WHERE id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+)
+  AND finished_at_ms IS NOT NULL
+RETURNING id
+
+-- name: delete_running
+-- Of erased jobs: what an ended lease has left behind.
+DELETE FROM jobpool.running
+WHERE job_id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+)
+
 -- name: prune_kinds
 -- Of runs that ended long ago, if a newer run has published the kind again.
 DELETE FROM jobpool.kinds AS k

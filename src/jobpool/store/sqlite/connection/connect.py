@@ -22,6 +22,7 @@ _SETTINGS = (
     "set_mmap_size",
     "set_journal_size_limit",
     "set_autocheckpoint",
+    "set_secure_delete",
 )
 
 

@@ -67,6 +67,8 @@ BULK_MAX_BYTES = 2**22
 """The same even if others wait: the longer it is deferred, the longer it takes."""
 TURN_S = 0.0005
 """How long another waiter needs to wake up and take the writers' lock."""
+WIPE_TRIES = 50
+"""How often emptying the log is tried, 0.1 s each, while others read from it."""
 TIDY_WAIT_S = 0.1
 """How long a checkpoint, which is not urgent, waits for the lock."""
 _ABANDONED: list[sqlite3.Connection] = []
@@ -311,6 +313,33 @@ class Database:
         ):
             ready.bulk_bytes = 0
             ready.rows("checkpoint")
+
+    def wipe(self, *, rewrite: bool) -> bool:
+        """Empty the log, after a turn for others between two tries.
+
+        Args:
+            rewrite: copy all tables first.
+
+        Returns:
+            Whether the log is empty.
+
+        Raises:
+            UsageError: this thread has a transaction open.
+        """
+        if self._owner == threading.get_ident():
+            raise UsageError(
+                "the log cannot be emptied within a transaction; end it first"
+            )
+        if rewrite:
+            with self.writers.held(), self.reading() as session:
+                session.run("vacuum")
+        for _ in range(WIPE_TRIES):
+            with self.writers.held(), self.reading() as session:
+                ((is_held, *_rest),) = session.rows("truncate_log")
+            if not is_held:
+                return True
+            time.sleep(TURN_S)
+        return False
 
     def close(self) -> None:
         """Close the connection; SQLite removes the log with the last one."""

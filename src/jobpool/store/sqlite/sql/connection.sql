@@ -24,6 +24,19 @@ PRAGMA journal_size_limit = 67108864
 -- In pages of 4 KiB: a checkpoint syncs twice, so one every 16 MiB, not every 4.
 PRAGMA wal_autocheckpoint = 4000
 
+-- name: set_secure_delete
+-- What is deleted is overwritten. Many builds do so by default, others leave it to be
+-- read in the file: also old versions of a row, wherever it has moved within its page.
+PRAGMA secure_delete = ON
+
+-- name: truncate_log
+-- Copies the log's pages into the file, waits for readers of old ones, and empties it.
+PRAGMA wal_checkpoint(TRUNCATE)
+
+-- name: vacuum
+-- Copies all tables: free room within pages, which may hold remains, is gone.
+VACUUM
+
 -- name: checkpoint
 -- Copies the log's pages into the file; waits for no reader or writer.
 PRAGMA wal_checkpoint(PASSIVE)

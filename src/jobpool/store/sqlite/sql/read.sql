@@ -151,7 +151,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: revive_jobs
 -- OR IGNORE: a job whose unique text is held by another stays as it is. So does one that
--- another job has replaced.
+-- another job has replaced, and one whose arguments were erased.
 UPDATE OR IGNORE jobpool_jobs
 SET
   state = 'runnable',
@@ -169,6 +169,11 @@ WHERE id IN (SELECT value FROM json_each(:ids))
   AND +state IN (SELECT value FROM json_each(:states))
   AND +state IN ('pending', 'dead', 'quarantined', 'canceled')
   AND replaced_by IS NULL
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jobpool_payloads AS p
+    WHERE p.job_id = jobpool_jobs.id AND p.payload = x''
+  )
 
 -- name: pause
 -- Nothing, if it is paused already, with the same end and no other note.

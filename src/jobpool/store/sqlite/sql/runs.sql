@@ -333,6 +333,47 @@ DELETE FROM jobpool_attempts WHERE job_id IN (SELECT value FROM json_each(:ids))
 -- Last, so that no row is left without its job.
 DELETE FROM jobpool_jobs WHERE id IN (SELECT value FROM json_each(:ids))
 
+-- name: belongings
+-- Of some jobs: rows of attempts, and of outputs.
+SELECT
+  (
+    SELECT count(*)
+    FROM jobpool_attempts
+    WHERE job_id IN (SELECT value FROM json_each(:ids))
+  ),
+  (
+    SELECT count(*)
+    FROM jobpool_outputs
+    WHERE job_id IN (SELECT value FROM json_each(:ids))
+  )
+
+-- name: erase_jobs
+-- What is left says nothing about anybody: kind, state, times, counters, figures.
+UPDATE jobpool_jobs
+SET
+  key = NULL,
+  unique_text = NULL,
+  tenant = NULL,
+  reason = :reason,
+  error_class = NULL,
+  error = NULL,
+  progress = NULL,
+  checkpoint = NULL,
+  codec = NULL,
+  trace = NULL
+WHERE id IN (SELECT value FROM json_each(:ids)) AND finished_at_ms IS NOT NULL
+RETURNING id
+
+-- name: erase_payloads
+-- Empty, which no arguments are: such a job cannot run again.
+UPDATE jobpool_payloads
+SET payload = x''
+WHERE job_id IN (SELECT value FROM json_each(:ids))
+
+-- name: delete_running
+-- Of erased jobs: what an ended lease has left behind.
+DELETE FROM jobpool_running WHERE job_id IN (SELECT value FROM json_each(:ids))
+
 -- name: prune_kinds
 -- Of runs that ended long ago, if a newer run has published the kind again.
 DELETE FROM jobpool_kinds

@@ -1,0 +1,44 @@
+"""After an erasure: what a rewrite of the tables removes from the server's files."""
+
+import pytest
+
+from jobpool.errors import UsageError
+from support.postgres.server import query_of, server
+from support.store.telling import SECRET, lived
+
+
+def heap(url):
+    """Return the bytes of all tables of a store, with their long values."""
+    own = server()
+    own_schema = query_of(url)["schema"]
+    with own.connect() as connection:
+        connection.execute("CHECKPOINT")
+        found = connection.execute(
+            "SELECT pg_relation_filepath(c.oid) FROM pg_class AS c "
+            "JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+            "LEFT JOIN pg_class AS owner ON owner.reltoastrelid = c.oid "
+            "LEFT JOIN pg_namespace AS o ON o.oid = owner.relnamespace "
+            "WHERE (n.nspname = %s OR o.nspname = %s) AND c.relkind IN ('r', 't', 'i')",
+            (own_schema, own_schema),
+        ).fetchall()
+    return b"".join((own.data / path).read_bytes() for (path,) in found)
+
+
+@pytest.mark.skipif(
+    not server().is_ours, reason="the files of a given server cannot be read"
+)
+def test_a_rewrite_leaves_nothing_in_the_tables_files(store, store_url):
+    """VACUUM alone frees the room without overwriting it; it says so."""
+    job_id = lived(store)
+    assert SECRET.encode() in heap(store_url)
+    store.erase([job_id])
+    (remark,) = store.wipe()
+    assert "--rewrite" in remark
+    assert store.wipe(rewrite=True) == []
+    assert SECRET.encode() not in heap(store_url)
+
+
+def test_a_wipe_within_a_transaction_is_refused(store):
+    """VACUUM cannot run there."""
+    with store.transaction(), pytest.raises(UsageError, match="transaction"):
+        store.wipe()
