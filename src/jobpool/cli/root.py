@@ -49,6 +49,7 @@ _COMMANDS = {
     "reclaim": _Command("admin.reclaim:reclaim", "Take back a dead supervisor's jobs."),
     "audit": _Command("jobs.audit:audit", "Show who did what to jobs, and why."),
     "prune": _Command("admin.prune:prune", "Delete old finished jobs."),
+    "erase": _Command("admin.erase:erase", "Delete what jobs hold of somebody."),
     "migrate": _Command(
         "admin.migrate:migrate", "Create the store, or upgrade its schema."
     ),

@@ -37,6 +37,8 @@ class Done:
     """Selected."""
     refused: Sequence[str] = ()
     """Remarks about ids that it does not apply to."""
+    notes: Sequence[str] = ()
+    """What is worth knowing about it."""
     canaries: dict[int, str] = field(default_factory=dict)
     """States, as shown, of the jobs that were to end before the rest follows."""
     ended: set[int] = field(default_factory=set)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 RANGES_MAX = 50
 """More become one wide range, which may hold others: ``~510-9000``."""
@@ -47,11 +47,17 @@ def names(text: str, job_id: int) -> bool | None:
     """Say whether such a text names an id; None: it may."""
     found: bool | None = False
     for part in text.split(","):
-        first, _, last = part.removeprefix(_ABOUT).partition("-")
-        if not _NUMBER.fullmatch(first) or (last and not _NUMBER.fullmatch(last)):
-            continue
-        if int(first) <= job_id <= int(last or first):
-            if not part.startswith(_ABOUT):
-                return True
-            found = None
+        for first, last in ranges(part):
+            if first <= job_id <= last:
+                if not part.startswith(_ABOUT):
+                    return True
+                found = None
     return found
+
+
+def ranges(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the first and last id of each range in such a text, wide ones as well."""
+    for part in text.split(","):
+        first, _, last = part.removeprefix(_ABOUT).partition("-")
+        if _NUMBER.fullmatch(first) and (not last or _NUMBER.fullmatch(last)):
+            yield int(first), int(last or first)

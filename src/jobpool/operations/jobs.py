@@ -60,7 +60,8 @@ class JobsAction(Action, frozen=True, kw_only=True):
         states = self.jobs.shown or (self.states if which is None else self.usual)
         if which is None:
             return by_id(store, self.jobs.ids, states, self.past, self.elsewhere)
-        return Selected([job.id for job in matching(store, which, states)][::-1], [])
+        found = matching(store, which, states)
+        return Selected([job.id for job in found if not job.is_erased][::-1], [])
 
     def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
         """See `Action.steps`."""

@@ -17,6 +17,7 @@ import msgspec
 from jobpool.core.clock import SystemClock
 from jobpool.errors import Forbidden, StoreRefused, UsageError
 from jobpool.operations.action import Action, Change, Done, Step
+from jobpool.operations.erasure import Erase
 from jobpool.operations.id_ranges import IdRanges
 from jobpool.operations.jobs import Cancel, Release, Retry
 from jobpool.operations.principal import NAME_MAX, Principal, Role
@@ -34,6 +35,7 @@ LEAST_ROLE: Mapping[type[Action], Role] = {
     Pause: Role.OPERATOR,
     Resume: Role.OPERATOR,
     Prune: Role.ADMIN,
+    Erase: Role.ADMIN,
     Reclaim: Role.ADMIN,
     Restored: Role.ADMIN,
 }

@@ -71,6 +71,10 @@ def by_id(
         job = store.get(job_id)
         if job is None:
             selected.refused.append(f"there is no job {job_id} in {store.url}")
+        elif job.is_erased:
+            selected.refused.append(
+                f"job {job_id} was erased: it has no arguments any more"
+            )
         elif job.shown_state in states:
             selected.ids.append(job_id)
         else:

@@ -576,6 +576,10 @@ class Store(Protocol):
         """Return what operators have done, newest first."""
         ...
 
+    def amend_audit(self, audit_id: int, *, target: str, note: str | None) -> None:
+        """Replace the texts of an entry that name somebody whose data is erased."""
+        ...
+
     def belongings(self, ids: Iterable[int]) -> Belongings:
         """Count what `erase` would delete of jobs, beside their rows."""
         ...

@@ -27,6 +27,7 @@ from jobpool.store.records import (
 )
 from jobpool.store.statements.validation import (
     check_new_jobs,
+    clean_text,
     pausable,
     pause_end_ms,
 )
@@ -207,6 +208,16 @@ class Operating(Enqueueing, MisfitKeeping):
                 )
             self._database.put(audits, row.id, row)
         return row.id
+
+    def amend_audit(self, audit_id: int, *, target: str, note: str | None) -> None:
+        """See `Store.amend_audit`."""
+        with self._session.writing:
+            row = self._database.audits.get(audit_id)
+            if row is not None:
+                amended = _replace(
+                    row, target=clean_text(target) or "", note=clean_text(note)
+                )
+                self._database.put(self._database.audits, audit_id, amended)
 
     def audits(
         self, which: AuditFilter, limit: int = 100, before_id: int | None = None

@@ -118,6 +118,16 @@ class Operating(Replaying, Restoring):
             ((added,),) = session.rows("add_audit", now_ms=now_ms, **fields)
         return int(added)
 
+    def amend_audit(self, audit_id: int, *, target: str, note: str | None) -> None:
+        """See `Store.amend_audit`."""
+        with self._database.writing() as session:
+            session.run(
+                "amend_audit",
+                id=audit_id,
+                target=clean_text(target),
+                note=clean_text(note),
+            )
+
     def audits(
         self, which: AuditFilter, limit: int = 100, before_id: int | None = None
     ) -> list[AuditRow]:

@@ -18,6 +18,12 @@ SET target = %(target)s, jobs = %(jobs)s, changed = %(changed)s
 WHERE id = %(id)s
 RETURNING id
 
+-- name: amend_audit
+-- Without what named somebody whose data is erased.
+UPDATE jobpool.audit
+SET target = %(target)s, note = %(note)s
+WHERE id = %(id)s
+
 -- name: find_audits
 -- Newest first, column by column as in jobpool.store.records.AuditRow.
 SELECT who, role, origin, action, target, jobs, changed, note, id, at_ms

@@ -15,6 +15,12 @@ SET target = :target, jobs = :jobs, changed = :changed
 WHERE id = :id
 RETURNING id
 
+-- name: amend_audit
+-- Without what named somebody whose data is erased.
+UPDATE jobpool_audit
+SET target = :target, note = :note
+WHERE id = :id
+
 -- name: find_audits
 -- Newest first, column by column as in jobpool.store.records.AuditRow.
 SELECT who, role, origin, action, target, jobs, changed, note, id, at_ms
