@@ -77,6 +77,10 @@ class JobNotFound(JobpoolError):
     """No job has this id; it may have been pruned."""
 
 
+class JobErased(JobNotFound):
+    """The job's result was erased, with all else that it held; its row is left."""
+
+
 class JobUnsuccessful(JobpoolError):
     """The job ended without the result that was asked for.
 

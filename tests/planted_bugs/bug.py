@@ -21,6 +21,7 @@ class Promise(StrEnum):
     NOTHING_OF_YOURS = "The supervisor runs nothing of yours"
     NAMED_ENDS = "Every end is named"
     ON_RECORD = "What people do is on record"
+    ERASED = "Erased is gone"
 
 
 class Layer(StrEnum):

@@ -15,7 +15,13 @@ from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.jobs.job import Job as StoredJob
 from jobpool.core.safe_text import unstated_error
 from jobpool.core.units import DurationLike, duration_s, show_duration
-from jobpool.errors import ConfigError, JobUnsuccessful, UsageError, WaitTimeout
+from jobpool.errors import (
+    ConfigError,
+    JobErased,
+    JobUnsuccessful,
+    UsageError,
+    WaitTimeout,
+)
 
 if TYPE_CHECKING:
     from jobpool.operations.action import Action
@@ -127,6 +133,7 @@ class Job(Generic[R]):
         Raises:
             JobUnsuccessful: it is dead, quarantined or canceled; says why.
             WaitTimeout: it has not finished in time; it is unaffected.
+            JobErased: its data was erased; says when.
             JobNotFound: it has been pruned.
             UsageError: this is a handler, where only ``timeout=0`` works.
         """
@@ -260,9 +267,15 @@ def successful(job: StoredJob) -> StoredJob:
     """Return a finished job if it succeeded.
 
     Raises:
+        JobErased: it did, and its result was erased.
         JobUnsuccessful: it did not; the message says how it ended.
     """
     if job.state is JobState.SUCCEEDED:
+        if job.is_erased:
+            raise JobErased(
+                f"job {job.id} ({job.kind}) succeeded, but {job.reason}, and its "
+                f"result with it; `jobpool audit --job {job.id}` says by whom"
+            )
         return job
     error = unstated_error(job.reason, job.error_class, job.error)
     cut = "…" if len(error) > _ERROR_MAX else ""

@@ -1,8 +1,9 @@
 """Erase what jobs hold of anybody's data, and what the audit trail says of them.
 
-A finished job's row stays, for statistics. The trail is done first: a job that was
+A finished job's row stays, for statistics. What tells of a job elsewhere is done first:
+the trail, and the jobs of hooks, which carry its arguments and error. A job that was
 erased is not found again by its tenant, so that an erasure which was interrupted could
-not tell any more which entries name it.
+not tell any more what is about it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from jobpool.core.application.handler_spec import HOOK_DEAD, HOOK_QUARANTINED
 from jobpool.core.jobs.job import FINISHED, Job
 from jobpool.errors import UsageError
 from jobpool.operations.action import Action, Change, Done, Step
@@ -23,7 +25,7 @@ from jobpool.operations.id_ranges import ranges
 from jobpool.operations.principal import Principal
 from jobpool.operations.selection import Selection, matching
 from jobpool.store.protocol import Store
-from jobpool.store.records import AuditFilter, AuditRow, Belongings
+from jobpool.store.records import AuditFilter, AuditRow, Belongings, Filter
 
 MARK = "[erased]"
 """Stands in the audit trail for a name or a note that was erased."""
@@ -40,12 +42,24 @@ class Survey(NamedTuple):
 
     ids: list[int]
     """Of the jobs to be erased, oldest first."""
+    hooks: list[int]
+    """Of jobs of hooks to be erased, which tell of such a job."""
     states: Counter[str]
-    """Their number by state."""
+    """The number of all these jobs by state."""
     unfinished: dict[int, str]
     """States, as shown, of jobs that are meant as well, but have not ended."""
     missing: list[str]
     """Remarks about ids that no job has."""
+
+
+class _Subject(msgspec.Struct):
+    id: int
+
+
+class _Told(msgspec.Struct):
+    """The payload of a hook's job, as far as it matters here."""
+
+    job: _Subject
 
 
 class Erase(Action, frozen=True, kw_only=True):
@@ -74,7 +88,7 @@ class Erase(Action, frozen=True, kw_only=True):
             raise UsageError(
                 "erase: expected either ids or a filter; nothing was changed"
             )
-        survey = Survey([], Counter(), {}, [])
+        survey = Survey([], [], Counter(), {}, [])
         is_of_all = not self.jobs.shown and self.before_ms is None
         for job in self._meant(store, survey.missing):
             if job.state not in FINISHED:
@@ -84,6 +98,12 @@ class Erase(Action, frozen=True, kw_only=True):
                 survey.ids.append(job.id)
                 survey.states[job.shown_state] += 1
         survey.ids.sort()
+        for job in _hooks_about(store, survey.ids):
+            if job.state not in FINISHED:
+                survey.unfinished[job.id] = job.shown_state
+            else:
+                survey.hooks.append(job.id)
+                survey.states[job.shown_state] += 1
         return survey
 
     def _meant(self, store: Store, missing: list[str]) -> Iterator[Job]:
@@ -135,16 +155,44 @@ class Erase(Action, frozen=True, kw_only=True):
             survey = self.survey(store)
             if survey.unfinished:
                 remarks.append(
-                    f"{len(survey.unfinished)} running jobs were told to stop; once "
-                    "they have, give the same command again"
+                    f"running jobs that were told to stop: {len(survey.unfinished)}; "
+                    "once they have, give the same command again"
                 )
         done.refused = remarks
-        done.matched = len(survey.ids)
+        done.matched = len(survey.ids) + len(survey.hooks)
         rows = self.entries(store, survey.ids)
         for start in range(0, len(rows), _STEP_MAX):
             yield _amend(store, rows[start : start + _STEP_MAX])
+        yield from _batches(store.erase, survey.hooks)
         yield from _batches(store.erase, survey.ids)
         done.notes = store.wipe(rewrite=self.rewrite)
+
+
+def _hooks_about(store: Store, ids: Sequence[int]) -> Iterator[Job]:
+    """Yield the jobs of hooks that tell of some jobs and are not among them.
+
+    Args:
+        store: has them; how many depends on the retention of dead jobs.
+        ids: of the jobs, in order.
+    """
+    for kind in (HOOK_DEAD, HOOK_QUARANTINED) if ids else ():
+        for job in matching(store, Filter(kind=kind), ()):
+            told_of = _subject(store.payload(job.id))
+            if told_of is not None and _is_in(told_of, ids) and not _is_in(job.id, ids):
+                yield job
+
+
+def _subject(payload: bytes | None) -> int | None:
+    """Return the job that a hook was told of; None: it was erased, or is no hook's."""
+    try:
+        return msgspec.json.decode(payload or b"", type=_Told).job.id
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _is_in(one: int, ids: Sequence[int]) -> bool:
+    place = bisect_left(ids, one)
+    return place < len(ids) and ids[place] == one
 
 
 def belongings(store: Store, ids: Sequence[int]) -> Belongings:
@@ -163,9 +211,10 @@ def unfinished_words(unfinished: Mapping[int, str]) -> str:
     """Return why jobs that have not ended cannot be erased, and what to do."""
     states = Counter(unfinished.values())
     by_state = ", ".join(f"{jobs} {state}" for state, jobs in states.most_common())
+    have = "has" if len(unfinished) == 1 else "have"
     return (
-        f"{len(unfinished)} of these jobs have not ended ({by_state}): they still need "
-        "their arguments. Wait, or cancel them first with jobpool cancel, or with "
+        f"{len(unfinished)} of these jobs {have} not ended ({by_state}), and may still "
+        "need what is stored. Wait, or cancel them first with jobpool cancel, or with "
         "--cancel here; nothing was erased"
     )
 
@@ -221,7 +270,7 @@ def _decoded(target: str) -> dict[str, Any]:
     """Return a target; one that another program has damaged is erased as a whole."""
     try:
         return msgspec.json.decode(target, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {"key": target}
 
 

@@ -589,7 +589,8 @@ class Store(Protocol):
 
         Arguments, result, progress, checkpoint, errors, attempts, output, key, unique
         text, tenant and trace are gone. Kind, pool, state, outcome, times, counters
-        and figures stay, with `ERASED` as the reason. Such a job cannot be revived.
+        and figures stay; the reason is when they were erased (`Job.is_erased`). Such a
+        job cannot be revived.
         Jobs that have not finished stay as they are. Erasing again changes nothing.
 
         Returns:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from jobpool.store.records import Filter
 from support.site.supervising import PATIENCE_S, Site
 from support.waiting import wait_until
 
@@ -246,6 +247,9 @@ def test_give_up_is_dead_at_once_and_its_hook_runs(site):
     hook_line(site, f"dead {job.id} give_up jobpool.errors.GiveUp")
     site.add("give_up", {"picture": "a.png"}, key="evt-1", tenant="ada")
     hook_line(site, "with evt-1 ada {'picture': 'a.png'}")
+    of_tenant = site.store.find(Filter(tenant="ada"))
+    kinds = [job.kind for job in of_tenant]
+    assert kinds == ["jobpool:on_dead", "give_up"], "whose data it holds"
 
 
 def test_retry_later_waits_as_it_says_and_spends_attempts(site):

@@ -1,11 +1,12 @@
 """Erasing: nothing that anybody has brought along is left of a finished job."""
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import (
-    ERASED,
     FINISHED,
     UNFINISHED,
     JobState,
@@ -43,13 +44,14 @@ def test_an_erased_job_says_nothing_more(store, clock, state):
     assert store.erase([job_id, job_id, 999, 10**30]) == 1
     assert SECRET not in told(store, job_id)
     job = store.get(job_id)
-    assert job.is_erased
-    assert not before.is_erased
+    assert (job.is_erased, before.is_erased) == (True, False)
+    today = datetime.fromtimestamp(clock.utc_ms() / 1000, UTC)
+    assert job.reason == f"its data was erased on {today:%Y-%m-%d}"
     assert store.payload(job_id) == b""
     assert store.attempts(job_id) == []
     kept = msgspec.structs.replace(
         before,
-        reason=ERASED,
+        reason=job.reason,
         **dict.fromkeys(("key", "unique", "tenant", "error_class", "error")),
         **dict.fromkeys(("progress", "checkpoint")),
         result=b"null" if state is JobState.SUCCEEDED else None,

@@ -91,7 +91,7 @@ def test_jobs_can_be_canceled_first(store):
     granted = lease_one(store)
     done = operate(store, ADMIN, of_tenant(cancels=True))
     assert done.jobs == 2
-    assert "1 running job" in done.refused[0]
+    assert "told to stop: 1;" in done.refused[0]
     assert store.cancel_requests("run-1") == [granted.token]
     store.settle([succeeded(granted)])
     assert operate(store, ADMIN, of_tenant(cancels=True)).jobs == 1

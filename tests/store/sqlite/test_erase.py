@@ -8,6 +8,7 @@ import pytest
 
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import UsageError
+from jobpool.store.sqlite.connection import database
 from support.store.storing import ended, lease, new_job, succeeded
 from support.store.telling import SECRET, TELLING, lived
 
@@ -81,8 +82,9 @@ def test_a_rewrite_removes_what_others_have_left(store, database_path):
     assert secret not in files(database_path)[0]
 
 
-def test_a_log_that_somebody_reads_is_named(store, database_path):
+def test_a_log_that_somebody_reads_is_named(store, database_path, monkeypatch):
     """It cannot be emptied under them; the next wipe does it."""
+    monkeypatch.setattr(database, "WIPE_TRIES", 3)
     job_id = lived(store)
     with closing(sqlite3.connect(database_path, isolation_level=None)) as reader:
         reader.execute("BEGIN")

@@ -336,6 +336,14 @@ OPERATIONS = {
             lambda store, _given: operate(store, SOMEBODY, Pause(kind="cpu")),
         ),
     ),
+    "erase": Operation(
+        finished,
+        (
+            lambda store, _given: store.erase([1, 6]),
+            lambda store, _given: store.wipe(),
+            lambda store, _given: store.erase([6, 7]),
+        ),
+    ),
     "move-source": Operation(without_run, (_close_source, _move_on)),
     "move-abandon": Operation(moving, (_give_up_moving,)),
     "prune": Operation(finished, (_prune(3), _prune(100))),

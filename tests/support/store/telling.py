@@ -19,13 +19,13 @@ TELLING = Evidence(
 
 def secret_job(**options):
     """A job each of whose texts is the secret."""
-    return new_job(
-        payload=f'{{"card":"{SECRET}"}}'.encode(),
-        key=f"key {SECRET}",
-        unique=f"unique {SECRET}",
-        tenant=f"tenant {SECRET}",
-        **options,
-    )
+    given = {
+        "payload": f'{{"card":"{SECRET}"}}'.encode(),
+        "key": f"key {SECRET}",
+        "unique": f"unique {SECRET}",
+        "tenant": f"tenant {SECRET}",
+    }
+    return new_job(**(given | options))
 
 
 def lived(store, state=JobState.SUCCEEDED, **options):

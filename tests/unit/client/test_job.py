@@ -3,6 +3,7 @@
 import pytest
 
 from jobpool import (
+    JobErased,
     JobNotFound,
     JobUnsuccessful,
     StoreError,
@@ -11,7 +12,7 @@ from jobpool import (
 )
 from jobpool.client import gateway
 from jobpool.client import job as job_module
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import JobState, erased_reason
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.testing import FakeClock
 from support.store.client_fakes import FakeStore, adder, pool_with
@@ -87,6 +88,25 @@ def test_an_unsuccessful_job_says_why(store, add):
     assert (error.job_id, error.state) == (job.id, "quarantined")
     assert (error.outcome, error.error_class) == ("crashed", "shop.Bad")
     assert len(str(error)) < 800
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [(JobState.SUCCEEDED, JobErased), (JobState.DEAD, JobUnsuccessful)],
+)
+def test_an_erased_job_says_so_and_when(store, add, state, error):
+    """None would be taken for its result."""
+    job = add.enqueue(1)
+    store.put(
+        job.id,
+        state,
+        result=b"null",
+        finished_at_ms=1_795_600_000_000,
+        reason=erased_reason(1_795_700_000_000),
+    )
+    with pytest.raises(error, match="its data was erased on 2026-11-26"):
+        job.result()
+    assert isinstance(JobErased(""), JobNotFound)
 
 
 def test_a_job_that_never_ran_says_so(store, add):

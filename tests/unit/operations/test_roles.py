@@ -15,7 +15,7 @@ MAY = {
     "operator": {"cancel", "retry", "release", "enqueue", "pause", "resume"},
     "admin": {
         *("cancel", "retry", "release", "enqueue", "pause", "resume"),
-        *("prune", "reclaim", "restored"),
+        *("prune", "erase", "reclaim", "restored"),
     },
 }
 """In full, so that a line which is added or moved is a decision."""

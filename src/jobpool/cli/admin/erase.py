@@ -16,6 +16,7 @@ from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.jobs.state_names import StateChoice
 from jobpool.cli.output import counted, print_json, print_line
 from jobpool.core.jobs.job import FINISHED, JobState
+from jobpool.core.safe_text import one_line
 from jobpool.core.units import duration_s
 from jobpool.operations.action import Done
 from jobpool.operations.erasure import Erase, Survey, belongings, unfinished_words
@@ -77,9 +78,10 @@ def erase(
 ) -> None:
     """Delete all data of jobs that have ended; it cannot be brought back.
 
-    Arguments, results, errors, attempts, output, keys, the tenant's name, and what the
-    audit trail says of them are gone. A row without data stays for statistics, until it
-    is pruned. What would be erased is counted first.
+    Arguments, results, errors, attempts, output, keys and the tenant's name are gone,
+    and so is what hooks were told and what the audit trail says of them. A row without
+    data stays for statistics, until it is pruned. What would be erased is counted
+    first.
     """
     if bool(jobs) == bool(tenant or kind):
         raise click.UsageError(
@@ -113,6 +115,7 @@ def erase(
         survey = action.survey(found)
         if not jobs and not survey.ids and not survey.unfinished:
             note_slips(found, sources, {"kind": kind})
+            _note_unknown(found, tenant)
         facts = _facts(found, action, survey)
         if not as_json:
             _print_survey(survey, facts)
@@ -126,18 +129,28 @@ def erase(
 
 
 def _facts(store: Store, action: Erase, survey: Survey) -> dict[str, int]:
-    beside = belongings(store, survey.ids)
+    beside = belongings(store, [*survey.ids, *survey.hooks])
     return {
+        "hook_jobs": len(survey.hooks),
         "attempts": beside.attempts,
         "outputs": beside.outputs,
         "audit_entries": len(action.entries(store, survey.ids)),
     }
 
 
+def _note_unknown(store: Store, tenant: str | None) -> None:
+    """Say on stderr that no job has a tenant: nobody may take a slip for an erasure."""
+    if tenant is not None and not store.find(Filter(tenant=tenant), 1):
+        text = f"no job in {store.url} has the tenant {tenant!r}"
+        remark = "it was erased or pruned before, or is spelled differently"
+        click.echo(f"note: {one_line(text)}: {remark}", err=True)
+
+
 def _print_survey(survey: Survey, facts: dict[str, int]) -> None:
-    print_line(counted(len(survey.ids), "job"), _by_state(survey.states))
+    print_line(counted(survey.states.total(), "job"), _by_state(survey.states))
     for name, count in facts.items():
-        print_line(f"  {name.replace('_', ' '):<14}{count:>8,}")
+        if count:
+            print_line(f"  {name.replace('_', ' '):<14}{count:>8,}")
     if survey.unfinished:
         states = Counter(survey.unfinished.values())
         print_line(
@@ -158,11 +171,15 @@ def _confirm(*, is_agreed: bool) -> None:
     """
     if is_agreed:
         return
-    if not sys.stdin.isatty():
+    if not _can_ask():
         raise click.UsageError(
             "nobody can be asked here; give --yes to erase, or --dry-run to count"
         )
     click.confirm("Erase their data? It cannot be brought back", abort=True, err=True)
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()
 
 
 def _report(
@@ -178,7 +195,7 @@ def _report(
         print_json(
             {
                 "erased": done.jobs,
-                "matched": len(survey.ids) if dry_run else done.matched,
+                "matched": survey.states.total() if dry_run else done.matched,
                 "by_state": dict(survey.states),
                 "unfinished": dict(Counter(survey.unfinished.values())),
                 **facts,

@@ -29,6 +29,11 @@ def running_s(job: Job, now_ms: int) -> float | None:
     return max(0.0, (now_ms - job.started_at_ms) / 1000)
 
 
+def has_result(job: Job) -> bool:
+    """Say whether a job has a result, be it null."""
+    return job.state is JobState.SUCCEEDED and not job.is_erased
+
+
 def attempt_object(attempt: Attempt, *, full: bool) -> dict[str, Any]:
     """Return one attempt; *full* adds what can be long, such as its stack."""
     short: dict[str, Any] = {
@@ -95,6 +100,7 @@ def job_object(
         "reason": job.reason,
         "error_class": job.error_class,
         "error": job.error,
+        "erased": job.is_erased,
         "result": _result(job),
         "progress": decoded(job.progress),
         "created_at": iso_time(job.created_at_ms),
@@ -122,4 +128,4 @@ def job_object(
 
 
 def _result(job: Job) -> Any:
-    return decoded(job.result) if job.state is JobState.SUCCEEDED else None
+    return decoded(job.result) if has_result(job) else None

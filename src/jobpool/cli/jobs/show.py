@@ -17,7 +17,7 @@ from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import JobName, json_flag, store_flags
 from jobpool.cli.jobs.audit import audit_lines, audit_object
 from jobpool.cli.jobs.memory_line import memory_line
-from jobpool.cli.jobs.records import decoded, job_object, running_s
+from jobpool.cli.jobs.records import decoded, has_result, job_object, running_s
 from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.output import (
     ago,
@@ -79,7 +79,7 @@ def show(
         attempts = found.attempts(job_id)
         output, kept = found.output(job_id), found.kept_output(job_id)
         known = next((r for r in found.kinds() if r.kind == job.kind), None)
-        payload = found.payload(job_id) if with_payload else None
+        payload = found.payload(job_id) or None if with_payload else None
         waits = _why_it_waits(found, job, known)
         done = _done(found, job_id)
     if as_json:
@@ -95,9 +95,9 @@ def show(
         print_json(encodable(shown))
         return
     _print_job(job, attempts, known, waits)
-    if with_payload:
+    if payload is not None:
         heading("PAYLOAD")
-        click.echo(lines((payload or b"").decode("utf-8", "replace"), _TEXT_MAX))
+        click.echo(lines(payload.decode("utf-8", "replace"), _TEXT_MAX))
     if output:
         heading("OUTPUT SO FAR")
         click.echo(lines(output.rstrip("\n"), _TEXT_MAX))
@@ -171,7 +171,7 @@ def _print_job(
         ("limits", _limits(job, known)),
         ("observed", _observed(job)),
         ("progress", _json(job.progress)),
-        ("result", _json(job.result) if job.state is JobState.SUCCEEDED else ""),
+        ("result", _json(job.result) if has_result(job) else ""),
         *(
             (name, f"{iso_time(at)}  {ago(at, now)}" if at is not None else "")
             for name, at in (

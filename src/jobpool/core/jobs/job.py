@@ -10,6 +10,7 @@ Records that come by the thousand are not tracked by the garbage collector
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -60,8 +61,12 @@ FINISHED = (
 )
 
 
-ERASED = "its data was erased"
-"""The reason of a job whose row has stayed, without anybody's data in it."""
+_ERASED = "its data was erased on "
+
+
+def erased_reason(now_ms: int) -> str:
+    """Return the reason of a job whose row has stayed, without anybody's data in it."""
+    return f"{_ERASED}{datetime.fromtimestamp(now_ms / 1000, UTC):%Y-%m-%d}"
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,7 +331,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_erased(self) -> bool:
         """Whether its arguments, result and the like were erased."""
-        return self.reason == ERASED and self.finished_at_ms is not None
+        return self.finished_at_ms is not None and (self.reason or "").startswith(
+            _ERASED
+        )
 
     @property
     def shown_state(self) -> str:

@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.jobs.job import ERASED, UNFINISHED, JobState, NewJob
+from jobpool.core.jobs.job import UNFINISHED, JobState, NewJob, erased_reason
 from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
@@ -128,11 +128,11 @@ class Operating(Enqueueing, MisfitKeeping):
     def erase(self, ids: Iterable[int]) -> int:
         """See `Store.erase`."""
         with self._session.writing:
-            count = 0
+            reason, count = erased_reason(self._clock.utc_ms()), 0
             for job_id in set(ids):
                 row = self._database.jobs.get(job_id)
                 if row is not None and row.finished_at_ms is not None:
-                    self._database.put_job(row, _erased(row))
+                    self._database.put_job(row, _erased(row, reason))
                     if job_id in self._database.outputs:
                         self._database.put(self._database.outputs, job_id, None)
                     count += 1
@@ -286,7 +286,7 @@ def _canceled(row: Row, state: JobState, now_ms: int) -> Row:
     return canceled
 
 
-def _erased(row: Row) -> Row:
+def _erased(row: Row, reason: str) -> Row:
     """Return a finished job of which only what is listed here has stayed."""
     new, begun, ended = row.new, row.begun, row.ended
     return Row(
@@ -309,7 +309,7 @@ def _erased(row: Row) -> Row:
         reset_attempt=row.reset_attempt,
         spent=row.spent,
         begun=_replace(begun, progress=None),
-        ended=_replace(ended, reason=ERASED, error_class=None, error=None),
+        ended=_replace(ended, reason=reason, error_class=None, error=None),
         snoozes=row.snoozes,
         snoozed_since_ms=row.snoozed_since_ms,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from jobpool.core.jobs.job import ERASED
+from jobpool.core.jobs.job import erased_reason
 from jobpool.store.operations.repair import Repairing
 from jobpool.store.records import Belongings
 from jobpool.store.statements.parameters import as_json
@@ -38,7 +38,8 @@ class Erasing(Repairing):
         with self._database.writing() as session:
             if self._LOCK_JOBS:
                 session.rows(self._LOCK_JOBS, ids=wanted)
-            found = session.rows("erase_jobs", ids=wanted, reason=ERASED)
+            reason = erased_reason(self._database.now_ms(session))
+            found = session.rows("erase_jobs", ids=wanted, reason=reason)
             erased = as_json(job_id for (job_id,) in found)
             for name in self._ERASURES:
                 session.run(name, ids=erased)

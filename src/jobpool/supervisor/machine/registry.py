@@ -159,6 +159,7 @@ class Registry:
             kind=hook,
             pool=self._specs[hook].pool,
             payload=msgspec.json.encode({"job": facts}),
+            tenant=lease.tenant,  # whose data it holds: it is erased with the rest
         )
         return msgspec.structs.replace(settlement, followup=followup)
 
