@@ -13,7 +13,7 @@ from jobpool.core.jobs.job import (
     Progress,
 )
 from jobpool.store.memory.store import MemoryStore
-from jobpool.store.records import Belongings
+from jobpool.store.records import Belongings, Replay
 from support.store.storing import (
     ended,
     lease_one,
@@ -145,3 +145,12 @@ def test_belongings_are_counted_before(store):
     store.erase([good])
     assert store.belongings([dead, good]) == Belongings(attempts=0, outputs=0)
     assert store.belongings([]) == Belongings(attempts=0, outputs=0)
+
+
+def test_who_replaced_whom_is_still_known(store):
+    """The rows stay linked; the job that took over is not erased with the other."""
+    old = lived(store, JobState.DEAD)
+    (new,) = store.replay([Replay(job_id=old, new=secret_job())])
+    assert store.erase([old, new]) == 1
+    assert (store.get(old).replaced_by, store.get(new).replays) == (new, old)
+    assert SECRET in told(store, new)

@@ -312,6 +312,8 @@ def _erased(row: Row, reason: str) -> Row:
         ended=_replace(ended, reason=reason, error_class=None, error=None),
         snoozes=row.snoozes,
         snoozed_since_ms=row.snoozed_since_ms,
+        replays=row.replays,
+        replaced_by=row.replaced_by,
     )
 
 
