@@ -57,11 +57,17 @@ class JobsAction(Action, frozen=True, kw_only=True):
             raise UsageError(
                 f"{self.name}: expected either ids or a filter; nothing was changed"
             )
-        states = self.jobs.shown or (self.states if which is None else self.usual)
+        states = self._meant
         if which is None:
             return by_id(store, self.jobs.ids, states, self.past, self.elsewhere)
         found = matching(store, which, states)
         return Selected([job.id for job in found if not job.is_erased][::-1], [])
+
+    @property
+    def _meant(self) -> tuple[str, ...]:
+        """The states, as shown, of the jobs that are meant."""
+        usual = self.states if self.jobs.which is None else self.usual
+        return self.jobs.shown or usual
 
     def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
         """See `Action.steps`."""
@@ -84,8 +90,12 @@ class JobsAction(Action, frozen=True, kw_only=True):
 
     def _step(self, store: Store, ids: Sequence[int]) -> Step:
         def step() -> Change:
-            jobs = self.act(store, ids)
-            return Change(is_made=jobs > 0, jobs=jobs, ids=ids)
+            # With a rate or canaries hours have passed: one that was canceled meanwhile
+            # must not be revived, nor one killed that was to be canceled if it waits.
+            found = store.find(Filter(ids=tuple(ids)), len(ids))
+            still = [job.id for job in found if job.shown_state in self._meant][::-1]
+            jobs = self.act(store, still) if still else 0
+            return Change(is_made=jobs > 0, jobs=jobs, ids=still)
 
         return step
 

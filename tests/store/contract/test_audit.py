@@ -255,6 +255,25 @@ def test_jobs_enqueued_by_hand_are_counted_once(store):
     assert len(store.audits(EVERYTHING)) == 1
 
 
+def test_what_has_another_state_by_now_is_left_alone(store, monkeypatch):
+    """It was selected hours ago: somebody has moved it since, or it has begun."""
+    monkeypatch.setattr("jobpool.operations.jobs._BATCH", 2)
+    moved = []
+
+    def move(seconds):
+        if not moved:
+            moved.extend(lease(store, limit=4))
+
+    monkeypatch.setattr("jobpool.operations.jobs.time.sleep", move)
+    ids = some(store, 6)
+    waiting = Selection(which=Filter(kind="shop.thumbnail"), shown=("runnable",))
+    done = operate(store, ADMIN, Cancel(jobs=waiting, per_s=20.0))
+    assert len(moved) == 4
+    assert (done.jobs, done.matched) == (2, 6)
+    (row,) = store.audits(EVERYTHING)
+    assert json.loads(row.target)["ids"] == f"{ids[4]}-{ids[5]}"
+
+
 # -- canaries -------------------------------------------------------------------------
 
 

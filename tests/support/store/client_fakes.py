@@ -95,6 +95,10 @@ class FakeStore:
         self.get_calls += 1
         return self.stored.get(job_id)
 
+    def find(self, which, limit):
+        found = sorted(set(which.ids) & set(self.stored), reverse=True)
+        return [self.stored[job_id] for job_id in found[:limit]]
+
     def cancel(self, ids):
         return self._move(ids, (JobState.RUNNABLE,), JobState.CANCELED)
 
