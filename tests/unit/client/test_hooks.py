@@ -5,7 +5,7 @@ import pytest
 
 from jobpool import ConfigError, DeadJob, GiveUp, JobPool
 from jobpool.core.application.handler_spec import HOOK_DEAD, HOOK_QUARANTINED
-from jobpool.core.application.protocol import Application
+from jobpool.sandbox.app_loader import Application
 
 FACTS = {
     "id": 7,

@@ -25,9 +25,8 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from jobpool.core.application import current as running
-from jobpool.core.application.protocol import Application
 from jobpool.errors import AppError, ResultTooLarge, SoftMemory, SoftTimeout
-from jobpool.sandbox.app_loader import load_application
+from jobpool.sandbox.app_loader import Application, load_application
 from jobpool.sandbox.cgroups import cgroup
 from jobpool.sandbox.child.channel import AttemptChannel, ClosedChannel
 from jobpool.sandbox.child.exception_report import failed, raised

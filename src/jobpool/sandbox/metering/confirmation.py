@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping
 from time import monotonic
 from typing import NamedTuple
 
-from jobpool.sandbox.metering.cost_limiter import CostLimiter
+from jobpool.sandbox.metering.sampling import CostLimiter
 from jobpool.sandbox.metering.tree_memory import TreeMemory
 from jobpool.sandbox.system.procfs import kib_bytes, read, resident_bytes
 

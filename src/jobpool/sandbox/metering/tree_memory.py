@@ -10,7 +10,7 @@ has got the recycled pid of a known process is found by the next walk.
 
 from __future__ import annotations
 
-from jobpool.sandbox.metering.cost_limiter import CostLimiter
+from jobpool.sandbox.metering.sampling import CostLimiter
 from jobpool.sandbox.system.procfs import (
     descendants_of,
     process_numbers,

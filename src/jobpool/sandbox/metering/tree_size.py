@@ -10,7 +10,7 @@ Otherwise a count that took long pauses for a while, as other trees may be growi
 
 from __future__ import annotations
 
-from jobpool.sandbox.metering.cost_limiter import CostLimiter
+from jobpool.sandbox.metering.sampling import CostLimiter
 from jobpool.sandbox.system.procfs import children_of, process_stat, read, thread_count
 
 COUNT_AGAIN_S = 0.05

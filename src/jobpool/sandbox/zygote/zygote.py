@@ -39,10 +39,9 @@ from multiprocess import parent_process, resource_tracker
 
 from jobpool.core.application import current
 from jobpool.core.application.handler_spec import AppReport
-from jobpool.core.application.protocol import Application
 from jobpool.core.isolation.measures import Enclosure
 from jobpool.errors import AppError
-from jobpool.sandbox.app_loader import load_application
+from jobpool.sandbox.app_loader import Application, load_application
 from jobpool.sandbox.cgroups import cgroup
 from jobpool.sandbox.cgroups.location import NoCgroupError
 from jobpool.sandbox.child.channel import ClosedChannel
