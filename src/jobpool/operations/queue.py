@@ -111,25 +111,35 @@ class Resume(_Pausing, frozen=True, kw_only=True):
 
 
 class Prune(Action, frozen=True, kw_only=True):
-    """Delete finished jobs that are old enough."""
+    """Delete finished jobs that are old enough; never what people did.
+
+    What ends meanwhile may be left for the next time: else it would not come to an end
+    beside a busy supervisor.
+    """
 
     name = "prune"
     retention: Retention
 
     def target(self) -> dict[str, Any]:
         """See `Action.target`."""
-        return _named(**msgspec.structs.asdict(self.retention))
+        return _named(**msgspec.structs.asdict(self._of_jobs))
 
     def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
         """See `Action.steps`."""
         del by
-        before = -1
-        while done.jobs > before:
+        is_full = True
+        while is_full:
             before = done.jobs
             yield lambda: self._prune(store)
+            is_full = done.jobs - before >= _PRUNED_AT_ONCE
+
+    @property
+    def _of_jobs(self) -> Retention:
+        """The trail is pruned by age alone: nobody deletes what he did before."""
+        return msgspec.structs.replace(self.retention, audit_s=None)
 
     def _prune(self, store: Store) -> Change:
-        jobs = store.prune(self.retention, _PRUNED_AT_ONCE)
+        jobs = store.prune(self._of_jobs, _PRUNED_AT_ONCE)
         return Change(is_made=jobs > 0, jobs=jobs)
 
 

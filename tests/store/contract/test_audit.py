@@ -213,6 +213,38 @@ def test_a_bulk_is_one_row(store, monkeypatch):
     assert (row.jobs, row.note) == (34, "no more cats")
 
 
+def test_a_short_pause_is_one(store):
+    """It does not end at the moment at which it begins: its row says it was made."""
+    assert operate(store, ADMIN, Pause(pool="cpu", for_s=1e-9)).is_made
+    assert store.paused() == [("pool", "cpu")]
+
+
+def test_nobody_prunes_the_trail(store, clock):
+    """It goes by its own age alone: not even its own row would say who did."""
+    operate(store, ADMIN, Cancel(jobs=by_ids(*some(store, 1))))
+    clock.advance(1)
+    everything = Retention(audit_s=0.0, canceled_s=0.0)
+    assert operate(store, ADMIN, Prune(retention=everything)).jobs == 1
+    clock.advance(1)
+    assert not operate(store, ADMIN, Prune(retention=everything)).is_made
+    rows = store.audits(EVERYTHING)
+    assert [row.action for row in rows] == ["prune", "cancel"]
+    assert "audit" not in rows[0].target
+
+
+def test_pruning_ends_beside_a_busy_supervisor(store, monkeypatch):
+    """Jobs that end as fast as they are deleted do not keep it for ever."""
+    calls = []
+
+    def one_more(retention, limit):
+        calls.append(limit)
+        assert len(calls) < 4
+        return limit if len(calls) < 2 else 1
+
+    monkeypatch.setattr(store, "prune", one_more)
+    assert operate(store, ADMIN, Prune(retention=Retention())).jobs == calls[0] + 1
+
+
 def test_what_changes_nothing_has_no_row(store):
     """Nothing was done that anybody could ask about."""
     (job_id,) = some(store, 1)

@@ -85,7 +85,6 @@ def _only(states: tuple[str, ...], retention: Retention) -> Retention:
     others = [state for state in FINISHED if state not in (states or usual)]
     return msgspec.structs.replace(
         retention,
-        audit_s=None,
         **{f"{state}_s": None for state in others},
         **{f"{state}_count": None for state in others},
     )

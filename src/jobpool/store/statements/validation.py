@@ -218,4 +218,4 @@ def pause_end_ms(now_ms: int, for_s: float | None) -> int | None:
         raise UsageError(
             "pause: expected a time longer than 0, such as 10m; nothing was paused"
         )
-    return min(now_ms + round(for_s * 1000), TIME_MAX_MS)
+    return min(now_ms + max(1, round(for_s * 1000)), TIME_MAX_MS)
