@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
+from typing import NamedTuple
 
 from jobpool.core.jobs.job import Evidence
 from jobpool.core.jobs.outcome import Outcome
@@ -19,13 +20,25 @@ from jobpool.core.rules.sketch import Measure, buckets_of
 from jobpool.store.records import SketchRow
 
 _FOLD = 256
-"""So many numbers of a kind wait to be counted."""
+"""So many attempts of a kind wait to be counted."""
 _UNMEASURED = frozenset({Outcome.LOST})
 _BY_ITSELF = frozenset({Outcome.SUCCEEDED, Outcome.FAILED})
 """Any other end came before the attempt had used all that it needed."""
 
-_Place = tuple[str, str, Measure]
+_Place = tuple[str, str]
+"""A kind and its pool."""
 _Key = tuple[str, str, Measure, int]
+
+
+class _Waiting(NamedTuple):
+    """What attempts have used that are not counted yet."""
+
+    peaks_bytes: list[float]
+    durations_s: list[float]
+
+
+def _nothing() -> _Waiting:
+    return _Waiting([], [])
 
 
 class Usage:
@@ -33,8 +46,8 @@ class Usage:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: defaultdict[_Place, list[float]] = defaultdict(list)
-        """Bytes and milliseconds that are not counted yet."""
+        self._waiting: defaultdict[_Place, _Waiting] = defaultdict(_nothing)
+        """What is not counted yet."""
         self._attempts: Counter[_Key] = Counter()
         self._censored: Counter[_Key] = Counter()
 
@@ -46,11 +59,14 @@ class Usage:
         durations_s: Iterable[float],
     ) -> None:
         """Add attempts of one kind that have returned."""
+        place = kind, pool
         with self._lock:
-            self._add((kind, pool, Measure.MEMORY), peaks_bytes)
-            self._add(
-                (kind, pool, Measure.DURATION), [1000.0 * one for one in durations_s]
-            )
+            waiting = self._waiting[place]
+            waiting.peaks_bytes.extend(peaks_bytes)
+            waiting.durations_s.extend(durations_s)
+            if len(waiting.peaks_bytes) >= _FOLD:
+                self._count(place, waiting)
+                del self._waiting[place]
 
     def ended(
         self,
@@ -93,8 +109,8 @@ class Usage:
             limit: most rows.
         """
         with self._lock:
-            for place, values in self._waiting.items():
-                self._count(place, values)
+            for place, waiting in self._waiting.items():
+                self._count(place, waiting)
             self._waiting.clear()
             keys = list(islice(self._attempts, limit))
             return [
@@ -117,13 +133,11 @@ class Usage:
                 self._attempts[key] += row.attempts
                 self._censored[key] += row.censored
 
-    def _add(self, place: _Place, values: Iterable[float]) -> None:
-        waiting = self._waiting[place]
-        waiting += values
-        if len(waiting) >= _FOLD:
-            self._count(place, waiting)
-            waiting.clear()
-
-    def _count(self, place: _Place, values: Sequence[float]) -> None:
-        for bucket, attempts in Counter(buckets_of(values)).items():
-            self._attempts[*place, bucket] += attempts
+    def _count(self, place: _Place, waiting: _Waiting) -> None:
+        for measure, values in (
+            (Measure.MEMORY, waiting.peaks_bytes),
+            (Measure.DURATION, [1000.0 * one for one in waiting.durations_s]),
+        ):
+            equal = Counter(values)  # a child's peaks are often the same
+            for bucket, attempts in zip(buckets_of(equal), equal.values(), strict=True):
+                self._attempts[*place, measure, bucket] += attempts
