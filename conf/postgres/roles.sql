@@ -118,7 +118,7 @@ TO jobpool_producer;
 GRANT INSERT (
   id, kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  payload
+  codec, payload
 ) ON :"schema".jobs TO jobpool_producer;
 
 -- Its number.

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from jobpool.client.hooks import DeadJob
     from jobpool.client.job import Job
     from jobpool.client.jobpool import JobPool
+    from jobpool.core.application.codec import Codec
     from jobpool.core.application.current import current
     from jobpool.errors import (
         AppError,
         ArgumentsRejected,
+        CodecMismatch,
         ConfigError,
         FeatureHeldBack,
         GiveUp,
@@ -61,6 +63,8 @@ __all__ = [
     "AppError",
     "ArgumentsRejected",
     "Call",
+    "Codec",
+    "CodecMismatch",
     "ConfigError",
     "DeadJob",
     "Executor",
@@ -99,6 +103,7 @@ __all__ = [
 
 _HOMES = {
     "Call": "client.handler",
+    "Codec": "core.application.codec",
     "DeadJob": "client.hooks",
     "Executor": "executor.executor",
     "Handler": "client.handler",

@@ -6,6 +6,7 @@ supervisor an attempt's end is never an exception: it is an `Outcome`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -52,11 +53,20 @@ class KeyConflict(UsageError):
 
     Attributes:
         job_id: the job that holds the key.
+        encoded: for jobpool itself: of each encoded job whose key is held, the holder,
+            its payload and codec as stored, and the refused payload. Only who has the
+            codec can tell whether they are the same.
     """
 
-    def __init__(self, message: str, job_id: int) -> None:
+    def __init__(
+        self,
+        message: str,
+        job_id: int,
+        encoded: Sequence[tuple[int, bytes, str | None, bytes]] = (),
+    ) -> None:
         super().__init__(message)
         self.job_id = job_id
+        self.encoded = encoded
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), self.args, self.__dict__)
@@ -112,6 +122,13 @@ class JobUnsuccessful(JobpoolError):
 
 class WaitTimeout(JobpoolError, TimeoutError):
     """The job had not finished before the timeout; it is unaffected."""
+
+
+class CodecMismatch(JobpoolError):
+    """What is stored is encoded with a codec or a key that this application lacks.
+
+    It is unchanged. The message holds neither key nor content.
+    """
 
 
 class StoreError(JobpoolError):

@@ -210,8 +210,7 @@ def run_now(handler: Handler[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> A
             f"run_now: expected a handler, got {type(handler).__name__}; decorate the "
             "function with @jobs.job(...) first"
         )
-    payload = handler.encode_call(args, kwargs)
-    sent_args, sent_kwargs = handler.arguments.decode(payload)
+    sent_args, sent_kwargs = handler.decode(handler.call(*args, **kwargs).job)
     function: Callable[..., Any] = handler
     result = call(function, sent_args, sent_kwargs)
     most = find_settings(None).result_max_bytes

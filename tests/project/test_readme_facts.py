@@ -28,6 +28,7 @@ from jobpool.core.jobs.outcome import CHARGES, Charge
 from jobpool.core.rules import policy
 from jobpool.core.rules.lifecycle import TRANSITIONS
 from jobpool.core.units import show_duration
+from jobpool.integrations.fernet import KEYS_VARIABLE
 from jobpool.store.opening import ALLOW_NETWORK, open_store
 from jobpool.store.postgres.connection.run_root import BASE_VARIABLE
 from support.postgres.server import query_of, server
@@ -46,6 +47,7 @@ NO_TABLES = {"toml", "db", "errors", "testing"}
 OTHER_VARIABLES = {
     ALLOW_NETWORK,
     BASE_VARIABLE,
+    KEYS_VARIABLE,
     "JOBPOOL_CONFIG",
     "JOBPOOL_RUN",
 }

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from jobpool.client.encoding import Encoding
 from jobpool.core.application.current import Channel, channel
 from jobpool.core.config.settings import ClientSettings
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
@@ -48,14 +49,21 @@ class Gateway:
 
     Args:
         argument: the store's URL that the application names, if any.
+        encoding: what jobs pass through.
     """
 
-    def __init__(self, argument: str | None) -> None:
+    def __init__(self, argument: str | None, encoding: Encoding | None = None) -> None:
         self._lazy = LazyStore(argument)
         self._local = threading.local()
+        self.encoding = encoding or Encoding()
 
     def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
         """Store jobs; errors as for `Store.enqueue`, or UsageError in a wrong place."""
+        if self.encoding.codec is None:
+            return self._enqueue(jobs, connection)
+        return self.encoding.enqueue(lambda each: self._enqueue(each, connection), jobs)
+
+    def _enqueue(self, jobs: Sequence[NewJob], connection: Any) -> list[Enqueued]:
         way = channel()
         if way is not None:
             if connection is None:

@@ -12,7 +12,7 @@ from jobpool.client.gateway import Gateway
 from jobpool.client.job import Job
 from jobpool.client.payload.arguments import Arguments
 from jobpool.client.payload.results import Results
-from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.application.handler_spec import HandlerSpec, with_codec
 from jobpool.core.jobs.job import Enqueued, NewJob
 from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import UsageError
@@ -90,7 +90,7 @@ class Handler(Generic[P, R_co]):
             aliases=self._spec.aliases,
             limits=self._spec.limits,
             policy=self._spec.policy,
-            schema=self.arguments.schema,
+            schema=with_codec(self.arguments.schema, self._gateway.encoding.codec),
         )
 
     @overload
@@ -196,20 +196,34 @@ class Handler(Generic[P, R_co]):
         return Call(self._called(DEFAULT, args, kwargs), None)
 
     def new_job(self, options: Options, payload: bytes = b"") -> NewJob:
-        """Return a job of this kind, not stored."""
-        return options.new_job(self._spec, payload)
+        """Return a job of this kind, not stored; the payload is encoded already."""
+        return options.new_job(self._spec, payload, self._gateway.encoding.name)
 
     def encode_named(self, arguments: Any) -> bytes:
-        """Return the payload for arguments by name, checked.
+        """Return the payload for arguments by name, checked, as it is stored.
 
         Raises:
             ArgumentsRejected: as for `enqueue`.
         """
-        return self.arguments.encode_named(arguments, self._payload_max())
+        most = self._payload_max()
+        payload = self.arguments.encode_named(arguments, most)
+        return self._gateway.encoding.payload(payload, self.kind, most)
+
+    def decode(self, job: NewJob) -> tuple[list[Any], dict[str, Any]]:
+        """Return positional and keyword arguments of a job, as its child does.
+
+        Raises:
+            CodecMismatch: it needs another codec or key.
+            ArgumentsMisfit: they do not fit the handler.
+        """
+        encoding = self._gateway.encoding
+        return self.arguments.decode(encoding.decoded(job.payload, job.codec))
 
     def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Return the payload for a call; as `encode_named`."""
-        return self.arguments.encode_call(args, kwargs, self._payload_max())
+        most = self._payload_max()
+        payload = self.arguments.encode_call(args, kwargs, most)
+        return self._gateway.encoding.payload(payload, self.kind, most)
 
     def _enqueue(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -13,15 +13,18 @@ from typing import Any, TypeVar
 import msgspec
 
 from jobpool.client.declare.declaration import check_function
+from jobpool.client.encoding import Encoding
 from jobpool.client.invoke.invocation import call, prepare
 from jobpool.client.payload.annotations import signature_of
 from jobpool.client.payload.arguments import Arguments
+from jobpool.core.application.codec import Codec, decode_json, decode_text
 from jobpool.core.application.handler_spec import (
     HOOK_DEAD,
     HOOK_QUARANTINED,
     HandlerSpec,
+    with_codec,
 )
-from jobpool.errors import ConfigError
+from jobpool.errors import ArgumentsMisfit, CodecMismatch, ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,9 +49,10 @@ class DeadJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Record(DeadJob, frozen=True, kw_only=True):
-    """A `DeadJob` as the supervisor writes it: with the arguments as stored."""
+    """A `DeadJob` as the supervisor writes it: arguments and error as stored."""
 
     payload: bytes | None = None
+    codec: str | None = None
 
 
 class Hooks:
@@ -89,19 +93,24 @@ class Hooks:
         for function in self._child_start:
             call(function)
 
-    def specs(self, pool: str) -> tuple[HandlerSpec, ...]:
+    def specs(self, pool: str, codec: Codec | None) -> tuple[HandlerSpec, ...]:
         """Return the internal kinds that have functions, to run in *pool*."""
+        schema = with_codec(_ARGUMENTS.schema, codec)
         return tuple(
-            HandlerSpec(kind=kind, pool=pool, schema=_ARGUMENTS.schema)
-            for kind in self._ended
+            HandlerSpec(kind=kind, pool=pool, schema=schema) for kind in self._ended
         )
 
     def knows(self, kind: str) -> bool:
         """Return whether this internal kind has functions."""
         return kind in self._ended
 
-    def invoke(self, kind: str, payload: bytes) -> None:
+    def invoke(self, kind: str, payload: bytes, encoding: Encoding) -> None:
         """Run all functions of an internal kind, in order.
+
+        Args:
+            kind: the internal kind.
+            payload: a record of an ended job; what it has of the job is as stored.
+            encoding: decodes that.
 
         Raises:
             GiveUp: the payload is not a record of an ended job.
@@ -109,7 +118,7 @@ class Hooks:
             ExceptionGroup: the errors, if several functions raised.
         """
         args, kwargs = _ARGUMENTS.decode(payload)
-        job = _job_of(*args, **kwargs)
+        job = _opened(_job_of(*args, **kwargs), encoding)
         errors: list[Exception] = []
         for function in self._ended[kind]:
             try:
@@ -122,12 +131,27 @@ class Hooks:
             raise ExceptionGroup(f"{len(errors)} functions of {kind} raised", errors)
 
 
-def _job_of(job: _Record) -> DeadJob:
-    """Return a hook's argument; the signature is its payload's, ``{"job": {...}}``."""
+def _job_of(job: _Record) -> _Record:
+    """Return a hook's record; the signature is its payload's, ``{"job": {...}}``."""
+    return job
+
+
+def _opened(job: _Record, encoding: Encoding) -> DeadJob:
+    """Return a hook's argument: the record with arguments and error decoded.
+
+    Raises:
+        ArgumentsMisfit: they need another codec or key.
+    """
     facts = msgspec.structs.asdict(job)
-    payload = facts.pop("payload")
+    payload, codec = facts.pop("payload") or b"null", facts.pop("codec")
     try:
-        arguments = msgspec.json.decode(payload or b"null")
+        payload = decode_json(encoding.codec, payload, codec)
+        if job.error is not None:
+            facts["error"] = decode_text(encoding.codec, job.error, codec)
+    except CodecMismatch as exc:
+        raise ArgumentsMisfit(str(exc)) from None
+    try:
+        arguments = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         arguments = None
     facts["arguments"] = arguments if isinstance(arguments, dict) else None

@@ -11,14 +11,16 @@ import msgspec
 
 from jobpool.client.gateway import Gateway
 from jobpool.core.clock import Clock, SystemClock
-from jobpool.core.jobs.job import FINISHED, JobState
+from jobpool.core.jobs.job import FINISHED, Attempt, JobState
 from jobpool.core.jobs.job import Job as StoredJob
 from jobpool.core.safe_text import unstated_error
 from jobpool.core.units import DurationLike, duration_s, show_duration
 from jobpool.errors import (
     ConfigError,
     JobErased,
+    JobNotFound,
     JobUnsuccessful,
+    StoreError,
     UsageError,
     WaitTimeout,
 )
@@ -85,7 +87,7 @@ class Job(Generic[R]):
     @property
     def state(self) -> JobState:
         """The job's current state; errors as for `info`."""
-        return self.info().state
+        return self._gateway.read(self.id).state
 
     @property
     def progress(self) -> Any:
@@ -100,8 +102,9 @@ class Job(Generic[R]):
             JobNotFound: it has been pruned.
             UsageError: this is a handler of a strict pool.
             StoreUnavailable: the store could not be read.
+            CodecMismatch: it is encoded with another codec or key.
         """
-        return self._gateway.read(self.id)
+        return self._gateway.encoding.job(self._gateway.read(self.id))
 
     def wait(self, timeout: DurationLike | None = None) -> JobState:
         """Wait until the job has finished, however it ended.
@@ -132,12 +135,14 @@ class Job(Generic[R]):
 
         Raises:
             JobUnsuccessful: it is dead, quarantined or canceled; says why.
+            CodecMismatch: it is encoded with another codec or key.
             WaitTimeout: it has not finished in time; it is unaffected.
             JobErased: its data was erased; says when.
             JobNotFound: it has been pruned.
             UsageError: this is a handler, where only ``timeout=0`` works.
         """
-        decoded: R = self._decode(successful(self._finished(timeout)).result)
+        job = self._gateway.encoding.job(self._finished(timeout))
+        decoded: R = self._decode(successful(job).result)
         return decoded
 
     def cancel(self, *, note: str | None = None) -> bool:
@@ -154,6 +159,63 @@ class Job(Generic[R]):
             UsageError: this is a handler; children never open the store.
         """
         return act(self._gateway, "cancel", self.id, note)
+
+    def arguments(self) -> Any:
+        """Read the job's arguments by name, as plain JSON values.
+
+        Raises:
+            JobNotFound: it has been pruned.
+            JobErased: its data was erased; says when.
+            CodecMismatch: they are encoded with another codec or key.
+            StoreError: they are not JSON, or could not be read.
+            UsageError: this is a handler; children never open the store.
+        """
+        store = self._gateway.store("reading a job's arguments")
+        job = self._gateway.read(self.id)
+        payload = store.payload(self.id)
+        if payload is None:
+            raise JobNotFound(f"the arguments of job {self.id} are gone: it was pruned")
+        if job.is_erased:
+            raise JobErased(
+                f"the arguments of job {self.id} are gone: {job.reason}; "
+                f"`jobpool audit --job {self.id}` says by whom"
+            )
+        payload = self._gateway.encoding.decoded(payload, job.codec)
+        try:
+            return msgspec.json.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise StoreError(
+                f"the stored arguments of job {self.id} are not JSON ({exc}): the row "
+                "was written by hand"
+            ) from exc
+
+    def attempts(self) -> list[Attempt]:
+        """Read the attempts that did not succeed, oldest first, with their tracebacks.
+
+        Raises:
+            JobNotFound: it has been pruned.
+            CodecMismatch: they are encoded with another codec or key.
+            StoreUnavailable: the store could not be read.
+            UsageError: this is a handler; children never open the store.
+        """
+        store = self._gateway.store("reading a job's attempts")
+        codec = self._gateway.read(self.id).codec
+        return self._gateway.encoding.attempts(store.attempts(self.id), codec)
+
+    def output(self) -> str | None:
+        """Read what its successful attempt wrote, if that is kept; or its running one.
+
+        Raises:
+            JobNotFound: it has been pruned.
+            CodecMismatch: it is encoded with another codec or key.
+            StoreUnavailable: the store could not be read.
+            UsageError: this is a handler; children never open the store.
+        """
+        store = self._gateway.store("reading a job's output")
+        codec = self._gateway.read(self.id).codec
+        kept = store.kept_output(self.id)
+        text = kept.output if kept else store.output(self.id)
+        return None if text is None else self._gateway.encoding.text(text, codec)
 
     def _finished(self, timeout: DurationLike | None) -> StoredJob:
         try:

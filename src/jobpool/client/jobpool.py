@@ -10,11 +10,13 @@ from contextlib import AbstractContextManager
 from typing import Any, overload
 
 from jobpool.client.declare.options import DEFAULT, Options
+from jobpool.client.encoding import Encoding
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.invoke.completion import ConnectionCompleter
 from jobpool.client.job import Job, act, operate
 from jobpool.client.registration import Registration
+from jobpool.core.application.codec import Codec
 from jobpool.core.application.current import set_completer
 from jobpool.core.config.options import TOP
 from jobpool.core.jobs.job import NewJob
@@ -40,18 +42,25 @@ class JobPool(Registration):
     Args:
         store: URL of the store, such as ``sqlite:///jobpool.db``. None: from
             ``JOBPOOL_STORE`` or the configuration file, as for the supervisor.
-        payload_max: most bytes of one job's arguments as JSON. None: as configured,
-            1 MiB by default.
+        payload_max: most bytes of one job's arguments as JSON, encoded if there is a
+            codec. None: as configured, 1 MiB by default.
+        codec: what arguments, results, checkpoints, progress, errors and output pass
+            through before they are stored, such as
+            `jobpool.integrations.fernet.FernetCodec`. None: they are stored in plain.
 
     Raises:
-        ConfigError: payload_max is not a size, or over 8 MiB.
+        ConfigError: payload_max is not a size, or over 8 MiB; or codec is no codec.
     """
 
     def __init__(
-        self, store: str | None = None, *, payload_max: SizeLike | None = None
+        self,
+        store: str | None = None,
+        *,
+        payload_max: SizeLike | None = None,
+        codec: Codec | None = None,
     ) -> None:
         super().__init__(
-            Gateway(store),
+            Gateway(store, Encoding(codec)),
             None
             if payload_max is None
             else TOP["payload_max"].read(payload_max, "payload_max"),

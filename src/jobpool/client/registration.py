@@ -19,6 +19,7 @@ from jobpool.client.handler import Handler
 from jobpool.client.hooks import DeadJob, Hooks
 from jobpool.client.invoke.invocation import call, prepare
 from jobpool.client.payload.results import decode_plain
+from jobpool.core.application.codec import Codec
 from jobpool.core.application.handler_spec import HandlerSpec, check_pool
 from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import ConfigError, UnknownKind
@@ -173,7 +174,11 @@ class Registration:
             return ()
         pools = {spec.pool for spec in specs}
         hook_pool = HOOK_POOL if HOOK_POOL in pools else min(pools)
-        return specs + self._hooks.specs(hook_pool)
+        return specs + self._hooks.specs(hook_pool, self.named_codec())
+
+    def named_codec(self) -> Codec | None:
+        """Return the codec that the application names, if any."""
+        return self._gateway.encoding.codec
 
     def named_store(self) -> str | None:
         """Return the store URL that the application itself names, if any; absolute."""
@@ -204,7 +209,7 @@ class Registration:
             BaseException: whatever the handler raised.
         """
         if self._hooks.knows(kind):
-            self._hooks.invoke(kind, payload)
+            self._hooks.invoke(kind, payload, self._gateway.encoding)
             return b"null"
         handler = self._by_name.get(kind)
         if handler is None:

@@ -60,6 +60,9 @@ class CallApplication:
             for kind in (KIND, BUNDLE_KIND)
         )
 
+    def named_codec(self) -> None:
+        """Return None: calls are never stored on a disk."""
+
     def named_store(self) -> str | None:
         """Return None: the host brings the store."""
         return None

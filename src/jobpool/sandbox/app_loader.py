@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast, runtime_checkable
 
+from jobpool.core.application.codec import Codec
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.errors import AppError
 
@@ -23,6 +24,10 @@ class Application(Protocol):
 
     def handler_specs(self) -> tuple[HandlerSpec, ...]:
         """Return every handler's declaration, hooks as internal kinds included."""
+        ...
+
+    def named_codec(self) -> Codec | None:
+        """Return the codec that the application's data passes through, if any."""
         ...
 
     def named_store(self) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from jobpool.client.payload.strict_json import NotJson, encode
+from jobpool.core.application.handler_spec import codec_in
 from jobpool.core.units import show_size
 from jobpool.errors import ArgumentsRejected
 
@@ -49,6 +50,8 @@ class Checker:
             self._schema: Any = msgspec.json.decode(schema)
         except (msgspec.DecodeError, RecursionError) as exc:
             raise _no_schema("the arguments", exc) from exc
+        self.codec = codec_in(schema)
+        """Name of the codec that encodes them in the application; None: none does."""
         self._object = _resolved(self._schema)
         self._validator: Any = None
 

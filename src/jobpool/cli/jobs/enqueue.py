@@ -71,6 +71,11 @@ _STDIN = "-"
 @click.option(
     "--force", is_flag=True, help="Accept a kind that no supervisor knows yet."
 )
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="Store the arguments in plain, although the application has a codec.",
+)
 @note_flag
 @store_flags
 @json_flag
@@ -80,6 +85,7 @@ def enqueue(
     arguments: tuple[str, ...],
     pool: str | None,
     force: bool,
+    plain: bool,
     note: str | None,
     store: str | None,
     config: str | None,
@@ -108,6 +114,13 @@ def enqueue(
                 "would wait forever; leave --pool out, or add --force"
             )
         checker = Checker(known.schema)
+        if checker.codec is not None and not plain:
+            raise click.UsageError(
+                f"kind {kind}: its application encodes arguments with the codec "
+                f"{checker.codec!r}, which only the application has. Enqueue it from "
+                "there (in Python: handler.enqueue(...)), or add --plain to store "
+                "these arguments in plain; nothing was enqueued"
+            )
         news = (
             NewJob(
                 kind=kind,

@@ -120,6 +120,7 @@ def job_object(
         "key": job.key,
         "unique": job.unique,
         "tenant": job.tenant,
+        "codec": job.codec,
         "priority": job.priority,
         "supervisor": job.supervisor,
         "slot": job.slot,

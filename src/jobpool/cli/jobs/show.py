@@ -30,6 +30,7 @@ from jobpool.cli.output import (
     size,
 )
 from jobpool.cli.presence import why_not_alive
+from jobpool.core.application.codec import is_encoded, is_encoded_json
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.budget import RESET, attempt_words, budget_words
 from jobpool.core.jobs.job import Attempt, Job, JobState
@@ -97,7 +98,9 @@ def show(
     _print_job(job, attempts, known, waits)
     if payload is not None:
         heading("PAYLOAD")
-        click.echo(lines(payload.decode("utf-8", "replace"), _TEXT_MAX))
+        text = payload.decode("utf-8", "replace")
+        text = f"encoded by {job.codec}" if is_encoded_json(payload) else text
+        click.echo(lines(text, _TEXT_MAX))
     if output:
         heading("OUTPUT SO FAR")
         click.echo(lines(output.rstrip("\n"), _TEXT_MAX))
@@ -109,6 +112,7 @@ def show(
     if kept:
         heading(f"OUTPUT OF {attempt_words(kept.attempt).upper()}")
         text = _dropped(kept) if kept.output is None else kept.output.rstrip("\n")
+        text = f"encoded by {job.codec}" if is_encoded(text) else text
         click.echo(lines(text, _TEXT_MAX))
 
 
@@ -164,7 +168,7 @@ def _print_job(
     rows = [
         ("why", job.reason or ""),
         ("next", f"waits: {waits}" if waits else _what_next(job, known, now)),
-        ("error", unstated_error(job.reason, job.error_class, job.error)),
+        ("error", unstated_error(job.reason, job.error_class, _plain(job.error))),
         ("pool", _place(job)),
         ("counts", counts(job, attempts, known)),
         ("snoozes", _snoozes(job, now)),
@@ -184,6 +188,7 @@ def _print_job(
         ),
         ("options", _options(job)),
         ("ref", job.ref),
+        ("codec", _codec(job)),
         ("read", _page(job, waits)),
     ]
     for name, text in rows:
@@ -335,8 +340,22 @@ def _options(job: Job) -> str:
     return "  ".join(f"{name} {value}" for name, value in pairs if value is not None)
 
 
+def _codec(job: Job) -> str:
+    """Say where what is encoded can be read."""
+    if job.codec is None:
+        return ""
+    return (
+        f"{job.codec}; only its application reads what is encoded: "
+        f"jobs.get({job.id}).info()"
+    )
+
+
+def _plain(text: str | None) -> str | None:
+    return None if is_encoded(text) else text
+
+
 def _json(text: bytes | None) -> str:
-    if text is None:
+    if text is None or is_encoded_json(text):
         return ""
     return msgspec.json.encode(decoded(text)).decode()
 
@@ -412,7 +431,7 @@ def evidence(attempt: Attempt) -> Iterator[tuple[str, str]]:
         ("STACK", handlers_part(attempt.stack)),
         ("OUTPUT", attempt.output),
     ):
-        if text:
+        if text and not is_encoded(text):
             yield name, text
 
 

@@ -39,8 +39,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     connection: Any = None
 
-    def new_job(self, spec: HandlerSpec, payload: bytes) -> NewJob:
-        """Return the job to be stored."""
+    def new_job(
+        self, spec: HandlerSpec, payload: bytes, codec: str | None = None
+    ) -> NewJob:
+        """Return the job to be stored; *codec*: the one that encoded the payload."""
         return NewJob(
             kind=spec.kind,
             pool=spec.pool,
@@ -55,6 +57,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             max_attempts=self.max_attempts,
             timeout_s=self.timeout_s,
             memory_bytes=self.memory_bytes,
+            codec=codec,
         )
 
 

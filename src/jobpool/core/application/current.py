@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from jobpool.core.application.codec import Codec
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.errors import Superseded, UsageError
 
@@ -30,6 +31,8 @@ class Claim(NamedTuple):
     payload_max_bytes: int
     result_max_bytes: int
     queue_depth_max: int
+    codec: Codec | None = None
+    """What its result passes through; None: it is stored in plain."""
 
     def superseded(self) -> Superseded:
         """Return the error to raise when its token is no longer valid."""

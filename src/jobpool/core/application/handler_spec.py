@@ -10,6 +10,7 @@ import re
 
 import msgspec
 
+from jobpool.core.application.codec import Codec
 from jobpool.core.rules.limits import Limits
 from jobpool.core.rules.policy import Policy
 from jobpool.errors import ConfigError
@@ -19,6 +20,8 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,199}")
 POOL_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 INTERNAL_PREFIX = "jobpool:"
 """Kinds that jobpool itself enqueues, such as ``jobpool:on_dead``."""
+_CODEC = "x-jobpool-codec"
+"""The keyword of a schema that names the codec; validators ignore it."""
 HOOK_QUARANTINED = "jobpool:on_quarantine"
 HOOK_DEAD = "jobpool:on_dead"
 
@@ -33,7 +36,7 @@ class HandlerSpec(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     policy: Policy = Policy()
     schema: bytes = b"{}"
-    """JSON Schema of the arguments object, encoded as JSON."""
+    """JSON Schema of the arguments object, encoded as JSON; names the codec."""
 
 
 class AppReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +51,31 @@ class AppReport(msgspec.Struct, frozen=True, kw_only=True):
     """Resident memory of the zygote after loading: the minimum of every limit."""
     warnings: tuple[str, ...] = ()
     """Reported by `jobpool check`: threads, sockets opened while importing."""
+
+
+def with_codec(schema: bytes, codec: Codec | None) -> bytes:
+    """Return a kind's schema with the codec that the application has, if any.
+
+    It is published there, so that two supervisors with different codecs, or with other
+    keys if the codec tells (`FernetCodec.version`), have different versions of a kind:
+    what one cannot decode is left to the other, as other arguments are.
+    """
+    if codec is None:
+        return schema
+    version = getattr(codec, "version", None)
+    mark = {"name": codec.name} | ({"version": str(version)} if version else {})
+    return msgspec.json.encode({**msgspec.json.decode(schema), _CODEC: mark})
+
+
+def codec_in(schema: bytes) -> str | None:
+    """Return the name of the codec in a kind's schema, if it has one.
+
+    Raises:
+        msgspec.DecodeError: it is not JSON; somebody else has written it.
+    """
+    found = msgspec.json.decode(schema)
+    mark = found.get(_CODEC) if isinstance(found, dict) else None
+    return str(mark.get("name")) if isinstance(mark, dict) else None
 
 
 def check_kind(kind: str) -> str:

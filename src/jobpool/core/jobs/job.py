@@ -75,7 +75,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     pool: str
     payload: bytes
-    """JSON object: the arguments by name."""
+    """JSON object: the arguments by name; encoded, if there is a codec."""
     priority: int = 0
     """Higher is more important."""
     delay_ms: int = 0
@@ -91,6 +91,12 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None = None
     timeout_s: float | None = None
     memory_bytes: int | None = None
+    codec: str | None = None
+    """Name of the codec that its payload has passed through, and what comes of it will;
+    None: all of it is plain (`core.application.codec`)."""
+    same_payload: bytes | None = None
+    """Not stored: the payload of the key's holder, which an application has decoded and
+    found to be the same."""
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -150,6 +156,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     tenant: str | None = None
     unfit: bool = False
     """Its arguments did not fit some supervisor's version of its handler."""
+    codec: str | None = None
+    """As in `NewJob`."""
 
     @property
     def was_revived(self) -> bool:
@@ -325,6 +333,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     may have been pruned."""
     replaced_by: int | None = None
     """The job that has replaced this one, likewise."""
+    codec: str | None = None
+    """Name of the codec that payload, result, progress, checkpoint and error have
+    passed through; None: they are plain."""
     ref: str = ""
     """Its id in a form that cannot be guessed, for URLs (`core.jobs.ref`)."""
 

@@ -16,6 +16,7 @@ import msgspec
 
 from jobpool import errors
 from jobpool.core.application import current
+from jobpool.core.application.codec import encode_json
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.errors import (
     ArgumentsRejected,
@@ -24,6 +25,7 @@ from jobpool.errors import (
     StoreUnavailable,
     UsageError,
 )
+from jobpool.sandbox.child.encoding import PLAIN, Encoding
 from jobpool.sandbox.child.link import Link, undisturbed
 from jobpool.sandbox.protocol.messages import Answer, Ask, Beat, FrameError, Go, RunJob
 
@@ -45,6 +47,7 @@ class AttemptChannel:
         go: the supervisor's first message.
         job: the job of the attempt.
         pid: the child, the only process that may use the channel.
+        encoding: what its progress, checkpoints and result pass through.
 
     Attributes:
         completed: `complete` has written; the transaction may still be open.
@@ -52,6 +55,7 @@ class AttemptChannel:
 
     __slots__ = (
         "_completing",
+        "_encoding",
         "_go",
         "_job",
         "_link",
@@ -62,9 +66,12 @@ class AttemptChannel:
         "completed",
     )
 
-    def __init__(self, link: Link, go: Go, job: RunJob, pid: int) -> None:
+    def __init__(
+        self, link: Link, go: Go, job: RunJob, pid: int, encoding: Encoding = PLAIN
+    ) -> None:
         self.completed = False
         self._completing = False
+        self._encoding = encoding
         self._link = link
         self._go = go
         self._job = job
@@ -131,8 +138,8 @@ class AttemptChannel:
         if silent_s is not None:
             every_s = min(every_s, BEAT_SHARE * silent_s)
         early = now_s + (BEATS_AT_ONCE - 1) * every_s < self._next_beat_s
-        encoded = _json("progress", progress, PROGRESS_MAX_BYTES)
-        kept = _json("checkpoint", checkpoint, self._go.checkpoint_max_bytes)
+        encoded = self._json("progress", progress, PROGRESS_MAX_BYTES)
+        kept = self._json("checkpoint", checkpoint, self._go.checkpoint_max_bytes)
         if self.completed:  # only a sign of life: the handler has locked the job's row
             encoded = kept = self._unsent = None
         if encoded is not None:
@@ -187,6 +194,7 @@ class AttemptChannel:
             payload_max_bytes=go.payload_max_bytes,
             result_max_bytes=go.result_max_bytes,
             queue_depth_max=go.queue_depth_max,
+            codec=self._encoding.codec,
         )
 
     def stopping(self) -> bool:
@@ -210,6 +218,22 @@ class AttemptChannel:
                 "nothing for it any more"
             )
         return self._token
+
+    def _json(self, what: str, value: Any, max_bytes: int) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            encoded = msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+            raise ArgumentsRejected(f"{what} cannot be written as JSON: {exc}") from exc
+        if self._encoding.codec is not None:
+            encoded = encode_json(self._encoding.codec, encoded)
+        if len(encoded) > max_bytes:
+            raise ArgumentsRejected(
+                f"{what} is {len(encoded)} bytes of JSON; at most {max_bytes} are "
+                "kept: store the data elsewhere and a reference to it here"
+            )
+        return encoded
 
     def _wait_for(self, ask: int) -> Answer:
         link = self._link
@@ -277,21 +301,6 @@ class ClosedChannel:
         return False
 
 
-def _json(what: str, value: Any, max_bytes: int) -> bytes | None:
-    if value is None:
-        return None
-    try:
-        encoded = msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
-        raise ArgumentsRejected(f"{what} cannot be written as JSON: {exc}") from exc
-    if len(encoded) > max_bytes:
-        raise ArgumentsRejected(
-            f"{what} is {len(encoded)} bytes of JSON; at most {max_bytes} are kept: "
-            "store the data elsewhere and a reference to it here"
-        )
-    return encoded
-
-
 def _supervisor_gone() -> StoreUnavailable:
     return StoreUnavailable(
         "the supervisor is gone, and this process will be ended; the last request may "
@@ -303,7 +312,7 @@ def _error_of(answer: Answer) -> JobpoolError:
     """Rebuild the error that the supervisor reported."""
     cls = getattr(errors, answer.error_class, None)
     if cls is KeyConflict:
-        return KeyConflict(answer.error, answer.job_id)
+        return KeyConflict(answer.error, answer.job_id, answer.encoded)
     if isinstance(cls, type) and issubclass(cls, JobpoolError):
         try:
             return cls(answer.error)

@@ -29,6 +29,7 @@ from jobpool.errors import AppError, ResultTooLarge, SoftMemory, SoftTimeout
 from jobpool.sandbox.app_loader import Application, load_application
 from jobpool.sandbox.cgroups import cgroup
 from jobpool.sandbox.child.channel import AttemptChannel, ClosedChannel
+from jobpool.sandbox.child.encoding import PLAIN, Encoding
 from jobpool.sandbox.child.exception_report import failed, raised
 from jobpool.sandbox.child.handler_forks import watch_forks
 from jobpool.sandbox.child.link import Link
@@ -151,6 +152,8 @@ class Child:
         """Of the last attempt."""
         self._surprise = ""
         """What the present attempt has left behind so far."""
+        self._encoding = PLAIN
+        """Of the present or last attempt."""
 
     def set_up(self, inherited: Inheritance) -> Application:
         """Confine this process, run the application's hooks, and send `Ready`.
@@ -211,7 +214,11 @@ class Child:
     def _attempt(
         self, application: Application, job: RunJob
     ) -> tuple[Done, Beat | None]:
-        channel = AttemptChannel(self._link, self._go, job, self._pid)
+        encoding = PLAIN
+        if job.codec is not None:
+            encoding = Encoding(application.named_codec(), job.codec)
+        self._encoding = encoding
+        channel = AttemptChannel(self._link, self._go, job, self._pid, encoding)
         began_s = time.monotonic()
         result, error = self._handle(application, job, channel)
         duration_s = time.monotonic() - began_s
@@ -234,9 +241,9 @@ class Child:
             cpu_s=used.cpu_s,
             rss_bytes=used.rss_bytes,
             peak_rss_bytes=used.peak_rss_bytes,
-            output=output,
+            output=encoding.output(output),
             surprise=surprise,
-            error=error,
+            error=encoding.error(error),
             completed=channel.completed,
             began_s=began_s,
         )
@@ -268,6 +275,7 @@ class Child:
     ) -> Any:
         now_s = time.monotonic()
         self._deadline_s = now_s + job.timeout_s
+        job = self._encoding.opened(job)
         current = running.Current(
             job_id=job.id,
             kind=job.kind,
@@ -290,9 +298,10 @@ class Child:
             # attempt before from hitting this one.
             self._soft_from_s = now_s + job.soft_timeout_s / 2
         self._soft_memory.arm(job.memory_soft_bytes)
-        return context.run(
+        result = context.run(
             application.invoke, job.kind, job.payload, self._go.result_max_bytes
         )
+        return self._encoding.result(result)
 
     def _checked(self, result: Any) -> tuple[bytes, Raised | None]:
         if not isinstance(result, bytes):
@@ -342,7 +351,8 @@ class Child:
         return Restored(
             b"",
             "its process could not be restored to its first state: "
-            f"{problem.classes[0]}: {problem.message}",
+            f"{problem.classes[0]}"
+            + ("" if self._encoding.name else f": {problem.message}"),
         )
 
     def _on_soft_timeout(self, _signum: int, _frame: FrameType | None) -> None:

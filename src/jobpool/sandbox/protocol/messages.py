@@ -151,6 +151,8 @@ class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
     priority: int = 0
     key: str | None = None
     tenant: str | None = None
+    codec: str | None = None
+    """The codec that its data is encoded with; None: it is plain."""
 
 
 class Answer(msgspec.Struct, tag="answer", array_like=True):
@@ -163,6 +165,8 @@ class Answer(msgspec.Struct, tag="answer", array_like=True):
     job_id: int = 0
     found: Job | None = None
     """The job that was read; None: there is none."""
+    encoded: list[tuple[int, bytes, str | None, bytes]] = []
+    """As of `KeyConflict`; never to a handler of a strict pool."""
 
 
 class Draining(msgspec.Struct, tag="draining", array_like=True):

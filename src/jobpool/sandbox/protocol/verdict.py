@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
+from jobpool.core.application.codec import is_encoded
 from jobpool.core.jobs.job import Evidence
 from jobpool.core.jobs.memory_trail import Trail, trail_json
 from jobpool.core.jobs.outcome import Outcome
@@ -186,6 +187,7 @@ def verdict_of_death(
     cpu_before_s: float = 0.0,
     host_oom: bool = False,
     stopping: bool = False,
+    encoded: bool = False,
 ) -> Ending:
     """Judge an attempt whose child is dead.
 
@@ -204,6 +206,9 @@ def verdict_of_death(
         host_oom: the kernel's count of out-of-memory kills rose meanwhile.
         stopping: the supervisor is stopping, so that its whole process group may be
             being killed.
+        encoded: its job's data is encoded, which only its child could do: what it
+            wrote, and the command lines of its processes, are not kept. The stack is:
+            it names code, not data.
     """
     if done is not None:
         return verdict_of_done(done, slot)
@@ -219,8 +224,8 @@ def verdict_of_death(
             peak_rss_bytes=max(peak_rss_bytes, exited.max_rss_bytes),
             cpu_s=max(0.0, exited.cpu_s - cpu_before_s),
             duration_s=duration_s,
-            output=_text(output),
-            stack=_stack(stack, processes),
+            output=None if encoded else _text(output),
+            stack=_stack(stack, () if encoded else processes),
             slot=slot,
             memory_trail=trail_json(memory_trail)
             if memory_trail is not None and outcome in _TRAILED
@@ -325,15 +330,18 @@ def _reason_of_error(error: Raised) -> str:
     jobpool's own exceptions, such as `GiveUp`, appear without their module.
     """
     name = error.classes[0].removeprefix("jobpool.errors.") if error.classes else ""
+    # An encoded text says nothing here: only the application can read it.
+    hidden = is_encoded(error.message)
     if error.snooze_s is not None:
         words = ["not yet"]
     elif error.misfit:
-        words = []
+        words = ["the stored arguments do not fit the handler"] if hidden else []
     elif error.give_up:
         words = ["gave up", "" if name == "GiveUp" else name]
     else:
         words = [f"raised {name or 'an exception'}"]
-    return ": ".join(filter(None, [*words, message_line(error.message)]))
+    message = "" if hidden else message_line(error.message)
+    return ": ".join(filter(None, [*words, message]))
 
 
 def _stack(stack: str, processes: Sequence[str]) -> str | None:

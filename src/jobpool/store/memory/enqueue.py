@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
 
 from jobpool.core.clock import Clock
+from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import Enqueued, JobState, NewJob
-from jobpool.errors import KeyConflict, UsageError
+from jobpool.core.jobs.uniform_batch import representatives
+from jobpool.errors import UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.tables import Row
-from jobpool.store.statements.validation import check_new_jobs, queue_full
+from jobpool.store.statements.validation import (
+    check_new_jobs,
+    key_conflict,
+    queue_full,
+)
 
 _PENDING, _RUNNABLE = JobState.PENDING, JobState.RUNNABLE
 
@@ -26,6 +32,8 @@ class Enqueueing(ABC):
     _session: Session
     _clock: Clock
     _queue_depth_max: int
+    require: Callable[[int], None]
+    """See `Store.require`."""
 
     def enqueue(
         self, jobs: Sequence[NewJob], connection: Any = None, *, wakes: bool = False
@@ -35,6 +43,8 @@ class Enqueueing(ABC):
             raise self._no_connections()
         if not jobs:
             return []
+        if any(job.codec is not None for job in representatives(jobs)):
+            self.require(CODECS)
         with self._session.writing:
             now_ms = self._clock.utc_ms()
             check_new_jobs(jobs, now_ms)
@@ -90,9 +100,10 @@ class Enqueueing(ABC):
             job_id = table.by_key.get((job.kind, job.key))
             if job_id is not None:
                 row = table[job_id]
-                if row.new.payload != job.payload:
-                    is_own = 0 < first_id <= job_id
-                    raise _conflict(job, 0 if is_own else job_id)
+                held = row.new
+                if held.payload not in (job.payload, job.same_payload):
+                    holder_id = 0 if 0 < first_id <= job_id else job_id
+                    raise key_conflict([(job, holder_id, held.payload, held.codec)])
                 return row
         if job.unique is not None:
             job_id = table.by_unique.get((job.kind, job.unique))
@@ -120,13 +131,4 @@ def _row(job_id: int, job: NewJob, now_ms: int) -> Row:
         now_ms,
         run_at_ms,
         None if expires_in_ms is None else now_ms + expires_in_ms,
-    )
-
-
-def _conflict(job: NewJob, job_id: int) -> KeyConflict:
-    who = f"job {job_id}" if job_id else "an earlier job of this call"
-    return KeyConflict(
-        f"key: {job.kind} has used this idempotency key for {who} with other "
-        "arguments; use another key, or the same arguments. Nothing was enqueued",
-        job_id,
     )

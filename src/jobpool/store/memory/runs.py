@@ -15,14 +15,9 @@ from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.lease import Leasing
 from jobpool.store.memory.ordered_set import id_of, time_of
-from jobpool.store.operations.runs import (
-    GONE_S,
-    below,
-    granted_format,
-    held_back,
-    renewal,
-)
+from jobpool.store.operations.runs import GONE_S, granted_format, renewal
 from jobpool.store.records import Formats, KindRecord, Renewal, Run, SketchRow
+from jobpool.store.statements.formats import below, held_back
 from jobpool.store.statements.validation import KIB, clean_text
 from jobpool.store.watermark import RunPosition, Watermark
 

@@ -146,6 +146,7 @@ def lease_from(row: Row, held: Held) -> Lease:
         priority=new.priority,
         key=new.key,
         tenant=new.tenant,
+        codec=new.codec,
     )
     if row.snoozes:
         lease = msgspec.structs.replace(
@@ -226,6 +227,7 @@ def job_from(row: Row, lease_until_ms: int | None) -> Job:
         rss_bytes=None if held is None else held.rss_bytes,
         replays=row.replays,
         replaced_by=row.replaced_by,
+        codec=new.codec,
     )
 
 

@@ -23,7 +23,7 @@ JOB = (
     *("created_at_ms", "run_at_ms", "expires_at_ms", "finished_at_ms"),
     *("completed_token", "slot", "started_at_ms", "last_heartbeat_at_ms", "outcome"),
     *("reason", "error_class", "error", "duration_s", "cpu_s", "peak_rss_bytes"),
-    *("progress", "checkpoint", "snoozes", "snoozed_since_ms", "result"),
+    *("progress", "checkpoint", "snoozes", "snoozed_since_ms", "codec", "result"),
 )
 """The columns of move_jobs."""
 _CHECKER = integrity.RowChecker(JOB)

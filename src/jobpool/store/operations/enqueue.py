@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import TIME_MAX_MS, Enqueued, JobState, NewJob
 from jobpool.core.jobs.uniform_batch import UniformJobs, as_uniform, representatives
-from jobpool.errors import JobpoolBug, KeyConflict, StoreUnavailable
+from jobpool.errors import FeatureHeldBack, JobpoolBug, StoreUnavailable
+from jobpool.store.records import Run
+from jobpool.store.statements.formats import below, held_back
 from jobpool.store.statements.parameters import as_json, chunks
 from jobpool.store.statements.session import Database, Depth, Session
-from jobpool.store.statements.validation import check_new_jobs
+from jobpool.store.statements.validation import check_new_jobs, key_conflict
 
 
 class _Holder(NamedTuple):
@@ -21,6 +24,7 @@ class _Holder(NamedTuple):
     payload: bytes | None
     stored: Enqueued | None = None
     place: int = -1
+    codec: str | None = None
 
 
 _TRIES = 5
@@ -32,6 +36,13 @@ class Enqueueing(ABC):
 
     _database: Database
     _depth: Depth
+    _LOCK_FORMATS: ClassVar[str | None] = None
+    """The query that keeps runs from beginning until the transaction has ended; None:
+    a writer is alone."""
+    _grant_format: Callable[[Session], list[Run]]
+    """See `operations.runs`."""
+    _may_encode = False
+    """It is known that every supervisor that may lease knows encoded jobs."""
 
     def enqueue(
         self, jobs: Sequence[NewJob], connection: Any = None, *, wakes: bool = False
@@ -44,8 +55,12 @@ class Enqueueing(ABC):
             place = self._joined(connection)
         else:
             place = self._waking() if wakes else self._database.writing()
+        checked = representatives(jobs)
+        asks = not self._may_encode and any(job.codec is not None for job in checked)
         with place as session:
             check_new_jobs(jobs, self._database.known_ms(session))
+            if asks:
+                self._ask_for_codecs(session, is_joined=connection is not None)
             return [
                 answer
                 for chunk in chunks(jobs)
@@ -77,6 +92,35 @@ class Enqueueing(ABC):
             An entry for each job; None: it was not stored, because another producer
             has just stored a job with its key or unique text.
         """
+
+    def _ask_for_codecs(self, session: Session, *, is_joined: bool) -> None:
+        """Ask for encoded jobs, in the transaction of the first that is enqueued.
+
+        Args:
+            session: in a transaction.
+            is_joined: it is a caller's, whose rows may have any types: only counted.
+
+        Raises:
+            FeatureHeldBack: supervisors are running that do not know them.
+        """
+        if session.value("may_encode", format=CODECS):
+            self._may_encode = True
+            return
+        if not is_joined:
+            session.run("want_format", wanted=CODECS)
+            if behind := below(self._grant_format(session), CODECS):
+                raise held_back(behind, CODECS)
+            return
+        if self._LOCK_FORMATS:
+            session.rows(self._LOCK_FORMATS)
+        if session.value("count_older_runs", format=CODECS):
+            raise FeatureHeldBack(
+                "codecs wait for supervisors of an older release, which do not know "
+                "them: `jobpool status` names these. Upgrade or stop them, then try "
+                "again; nothing was enqueued"
+            )
+        session.run("want_format", wanted=CODECS)
+        session.run("grant_format", granted=CODECS)
 
     def _admit(self, session: Session, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
         """Store checked jobs as `_insert`, if there is room for them.
@@ -143,18 +187,26 @@ def _held(session: Session, jobs: Sequence[NewJob]) -> list[_Holder | None]:
         return [None] * len(jobs)
     keys, uniques = _stored_holders(session, jobs)
     answers: list[_Holder | None] = []
+    conflicts: list[tuple[NewJob, _Holder]] = []
     for place, job in enumerate(jobs):
         by_key = keys.get((job.kind, job.key))
-        if by_key is not None and by_key.payload != job.payload:
-            raise _conflict(job, by_key)
+        if by_key is not None and by_key.payload not in (job.payload, job.same_payload):
+            conflicts.append((job, by_key))
+            if job.codec is None:
+                break
         held = by_key or uniques.get((job.kind, job.unique))
         answers.append(held)
         if held is None:
-            own = _Holder(job.payload, place=place)
+            own = _Holder(job.payload, place=place, codec=job.codec)
             if job.key is not None:
                 keys[job.kind, job.key] = own
             if job.unique is not None:
                 uniques[job.kind, job.unique] = own
+    if conflicts:
+        raise key_conflict(
+            (job, held.stored.id if held.stored else 0, held.payload, held.codec)
+            for job, held in conflicts
+        )
     return answers
 
 
@@ -169,10 +221,14 @@ def _stored_holders(
     keys: _Holders = {}
     uniques: _Holders = {}
     if keyed:
-        for place, job_id, state, payload in session.rows(
+        for place, job_id, state, payload, codec in session.rows(
             "key_holders", rows=as_json(keyed)
         ):
-            keys[keyed[place]] = _Holder(payload, _existing(job_id, state))
+            keys[keyed[place]] = _Holder(
+                payload,
+                _existing(job_id, state),
+                codec=None if codec is None else codec.decode(),
+            )
     if unique:
         for place, job_id, state in session.rows(
             "unique_holders", rows=as_json(unique)
@@ -183,15 +239,6 @@ def _stored_holders(
 
 def _existing(job_id: int, state: bytes) -> Enqueued:
     return Enqueued(job_id, created=False, state=JobState(state.decode()))
-
-
-def _conflict(job: NewJob, holder: _Holder) -> KeyConflict:
-    who = f"job {holder.stored.id}" if holder.stored else "an earlier job of this call"
-    return KeyConflict(
-        f"key: {job.kind} has used this idempotency key for {who} with other "
-        "arguments; use another key, or the same arguments. Nothing was enqueued",
-        holder.stored.id if holder.stored else 0,
-    )
 
 
 def job_rows(
@@ -223,6 +270,7 @@ def job_rows(
                 job.memory_bytes,
                 run_at_ms,
                 None if expires_in_ms is None else now_ms + expires_in_ms,
+                job.codec,
             )
         )
     return rows, states

@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 import msgspec
 
 from jobpool.core.config.settings import Retention
-from jobpool.core.formats import TOO_OLD, feature_of
+from jobpool.core.formats import TOO_OLD
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.restoring import TOKEN_BITS
 from jobpool.core.rules.sketch import WEEKS_KEPT, week_of
 from jobpool.errors import (
-    FeatureHeldBack,
     JobpoolBug,
     StoreRefused,
     StoreWentBack,
@@ -21,7 +20,7 @@ from jobpool.errors import (
 )
 from jobpool.store.operations.repair import Repairing
 from jobpool.store.records import Formats, KindRecord, Renewal, Run, SketchRow
-from jobpool.store.statements.formats import format_from
+from jobpool.store.statements.formats import below, format_from, held_back
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import run_from
 from jobpool.store.statements.session import Database, Row, Session
@@ -32,8 +31,6 @@ _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
 GONE_S = 60.0
 """An idle run whose lease ran out this long ago holds no feature back."""
-_SHOWN_MAX = 5
-"""Runs that one message names."""
 
 
 class RunKeeping(Repairing):
@@ -307,22 +304,6 @@ def renewal(*, is_held: bool, anew: bool, is_outdated: bool) -> Renewal:
 def granted_format(wanted: int, runs: Iterable[Run]) -> int:
     """Return how far the least format can rise while these runs are open."""
     return min((wanted, *(run.format for run in runs)))
-
-
-def below(runs: Iterable[Run], wanted: int) -> list[Run]:
-    """Return the runs of an older format."""
-    return [run for run in runs if run.format < wanted]
-
-
-def held_back(behind: Sequence[Run], wanted: int) -> FeatureHeldBack:
-    """Return the error for a feature that some runs do not know."""
-    shown = "; ".join(run.label for run in behind[:_SHOWN_MAX])
-    more = len(behind) - _SHOWN_MAX
-    others = f"; and {more} more" if more > 0 else ""
-    return FeatureHeldBack(
-        f"{feature_of(wanted)} wait for {shown}{others}: code that does not know them. "
-        "Upgrade or stop it, then try again; nothing was enqueued"
-    )
 
 
 def _open_runs(session: Session, now_ms: int) -> list[Run]:

@@ -325,6 +325,7 @@ class PostgresStore(
             "delay_ms": job.delay_ms,
             "expires_in_ms": job.expires_in_ms,
             "payload": job.payload,
+            "codec": job.codec,
             "now_ms": self._server.known_ms(session),
         }
 

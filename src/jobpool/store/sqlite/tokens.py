@@ -31,6 +31,7 @@ _NAMES = (
     "memory_bytes",
     "run_at_ms",
     "expires_at_ms",
+    "codec",
 )
 """The names of the values in a row of `job_rows`."""
 ALONE_BYTES = 2**16

@@ -1,10 +1,16 @@
-"""Whether this code can honour what a store may hold (`core.formats`)."""
+"""Whether code can honour what a store may hold (`core.formats`): ours and others'."""
 
 from __future__ import annotations
 
-from jobpool.core.formats import FORMAT, OLDEST
-from jobpool.errors import StoreRefused
+from collections.abc import Iterable, Sequence
+
+from jobpool.core.formats import FORMAT, OLDEST, feature_of
+from jobpool.errors import FeatureHeldBack, StoreRefused
+from jobpool.store.records import Run
 from jobpool.store.statements.session import Session
+
+_SHOWN_MAX = 5
+"""Runs that one message names."""
 
 
 def refuse_too_new(session: Session, version: int) -> None:
@@ -29,3 +35,19 @@ def refuse_too_new(session: Session, version: int) -> None:
 def format_from(value: object) -> int:
     """Return a format as the database has it; the oldest for what is none."""
     return value if isinstance(value, int) else OLDEST
+
+
+def below(runs: Iterable[Run], wanted: int) -> list[Run]:
+    """Return the runs of an older format."""
+    return [run for run in runs if run.format < wanted]
+
+
+def held_back(behind: Sequence[Run], wanted: int) -> FeatureHeldBack:
+    """Return the error for a feature that some runs do not know."""
+    shown = "; ".join(run.label for run in behind[:_SHOWN_MAX])
+    more = len(behind) - _SHOWN_MAX
+    others = f"; and {more} more" if more > 0 else ""
+    return FeatureHeldBack(
+        f"{feature_of(wanted)} wait for {shown}{others}: code that does not know them. "
+        "Upgrade or stop it, then try again; nothing was enqueued"
+    )

@@ -95,6 +95,7 @@ JOB: Mapping[str, Any] = {
     "peak_rss_bytes": Bytes | None,
     "progress": bytes | None,
     "checkpoint": bytes | None,
+    "codec": Text | None,
 }
 """What each column of a job may hold, in the order in which `raw_jobs` returns them."""
 BULK: Mapping[str, Any] = {"payload": bytes, "result": bytes | None}

@@ -61,6 +61,7 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     priority: Priority
     key: Text | None
     tenant: Text | None
+    codec: Text | None
 
 
 def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
@@ -143,6 +144,7 @@ def make_lease(
         row.key,
         row.tenant,
         unfit,
+        row.codec,
     )
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from jobpool.core.application.codec import NAME as CODEC_NAME
 from jobpool.core.application.handler_spec import NAME, POOL_NAME
 from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
 from jobpool.core.jobs.uniform_batch import payloads_of, representatives
-from jobpool.errors import QueueFull, UsageError
+from jobpool.errors import KeyConflict, QueueFull, UsageError
 
 TEXT_MAX = 255
 """Longest key, unique text or tenant, in characters."""
@@ -23,6 +24,8 @@ ID_MAX = 2**63 - 1
 MAX_ATTEMPTS_MAX = 2**31
 MEMORY_MAX_BYTES = 2**60
 KIB = 1024
+COMPARED_BYTES = 2**21
+"""About how many bytes of payloads one refusal gives back, to be compared."""
 _CODE_MIN, _CODE_MAX = -(2**31), 2**31 - 1
 _DURATION_MAX_S = TIME_MAX_MS / 1000
 
@@ -56,6 +59,40 @@ def queue_full(held: int, most: int, jobs: int) -> QueueFull:
         "were refused, and none of them was enqueued. Try again when supervisors have "
         "caught up (`jobpool status` shows whether any runs), start more of them, "
         "or raise queue_depth_max in the configuration (see: jobpool manual enqueueing)"
+    )
+
+
+def key_conflict(
+    conflicts: Iterable[tuple[NewJob, int, bytes | None, str | None]],
+) -> KeyConflict:
+    """Return the error for jobs whose keys are held by others, as far as is known.
+
+    Args:
+        conflicts: each job; the id of the holder, or 0: an earlier job of the call; its
+            payload and its codec. The first one is named.
+    """
+    (job, job_id, _, held_codec), *_ = conflicts = list(conflicts)
+    who = f"job {job_id}" if job_id else "an earlier job of this call"
+    used = f"key: {job.kind} has used this idempotency key for {who}"
+    if job.codec is None and held_codec is None:
+        return KeyConflict(
+            f"{used} with other arguments; use another key, or the same arguments. "
+            "Nothing was enqueued",
+            job_id,
+        )
+    encoded: list[tuple[int, bytes, str | None, bytes]] = []
+    size_bytes = 0
+    for one, holder_id, held, codec in conflicts:
+        if one.codec is not None and held is not None:
+            encoded.append((holder_id, held, codec, one.payload))
+            size_bytes += len(held) + len(one.payload)
+        if size_bytes > COMPARED_BYTES:
+            break
+    return KeyConflict(
+        f"{used}, and encoded arguments cannot be compared here; use another key, or "
+        "enqueue it in an application that has the codec. Nothing was enqueued",
+        job_id,
+        encoded,
     )
 
 
@@ -102,6 +139,8 @@ def _rest_complaint(job: NewJob) -> str | None:
         return "memory_bytes: expected a whole number of bytes, 1 or more"
     if job.timeout_s is not None and not _is_duration(job.timeout_s):
         return "timeout_s: expected a finite number of seconds over 0"
+    if job.codec is not None and not _is_name(job.codec, CODEC_NAME):
+        return "codec: expected a name such as 'fernet'"
     return None
 
 

@@ -168,6 +168,8 @@ class Enqueue(msgspec.Struct, frozen=True):
     jobs: list[NewJob]
     reads: int | None = None
     """Id of the job to read."""
+    may_read: bool = False
+    """It may see other jobs: the one that holds a key of these, for one."""
 
 
 class Observe(msgspec.Struct, frozen=True):

@@ -154,12 +154,14 @@ class Registry:
             "key": lease.key,
             "tenant": lease.tenant,
             "payload": lease.payload,  # as base64: only a child decodes it
+            "codec": lease.codec,
         }
         followup = NewJob(
             kind=hook,
             pool=self._specs[hook].pool,
             payload=msgspec.json.encode({"job": facts}),
             tenant=lease.tenant,  # whose data it holds: it is erased with the rest
+            codec=lease.codec,
         )
         return msgspec.structs.replace(settlement, followup=followup)
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from jobpool.errors import OutcomeUnknown, StoreError, StoreRefused, StoreUnavailable
+from jobpool.core.application.handler_spec import codec_in
+from jobpool.core.formats import CODECS
+from jobpool.errors import (
+    FeatureHeldBack,
+    OutcomeUnknown,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
 from jobpool.store.protocol import Store
 from jobpool.store.records import KindRecord, Run
 from jobpool.supervisor.storage.inbox import Chore, Posts
@@ -62,6 +71,11 @@ class Entry:
         except StoreError:
             self.may_be_open = before
             raise
+        if any(codec_in(kind.schema) is not None for kind in kinds):
+            # Its producers may have no right to do so. If older supervisors still run,
+            # the wish is remembered, and whoever enqueues is told.
+            with suppress(FeatureHeldBack):
+                store.require(CODECS)
 
     def end(self, store: Store) -> tuple[()]:
         """End the run, and wake other supervisors."""

@@ -338,7 +338,7 @@ class StoreThread(threading.Thread):
         except (UsageError, JobpoolError) as exc:
             if isinstance(exc, StoreError):
                 raise
-            answer = _refusal(ask.ask, exc)
+            answer = _refusal(ask.ask, exc, may_read=ask.may_read)
         return inp.Stored(ask.slot, ask.child, answer)
 
     def _failed(
@@ -458,11 +458,10 @@ def _refuse_endless(answer: Answer, job_id: int) -> None:
         ) from exc
 
 
-def _refusal(ask: int, error: JobpoolError) -> Answer:
-    return Answer(
-        ask,
-        None,
-        error_class=type(error).__name__,
-        error=str(error),
-        job_id=error.job_id if isinstance(error, KeyConflict) else 0,
-    )
+def _refusal(ask: int, error: JobpoolError, *, may_read: bool = False) -> Answer:
+    answer = Answer(ask, None, error_class=type(error).__name__, error=str(error))
+    if isinstance(error, KeyConflict):
+        answer.job_id = error.job_id
+        if may_read:
+            answer.encoded = list(error.encoded)
+    return answer

@@ -212,3 +212,26 @@ def test_the_figures_of_the_kernels_kill_are_reported():
     )
     fault = death(Exit(signal=signal.SIGSEGV, memory_events=events))
     assert fault.outcome is Outcome.CRASHED
+
+
+def test_an_encoded_text_is_in_no_reason():
+    """Only the application can read it; the class and what is ours stay."""
+
+    def reason(**flags):
+        error = Raised(["jobpool.errors.X"], "encoded:AAA=", "", **flags)
+        return verdict_of_done(done(ok=False, error=error), "cpu/0").evidence.reason
+
+    assert reason() == "raised X"
+    assert reason(give_up=True) == "gave up: X"
+    assert reason(snooze_s=1.0) == "not yet"
+    assert reason(give_up=True, misfit=True).startswith("the stored arguments do not")
+
+
+def test_of_an_encoded_jobs_death_the_stack_is_kept_alone():
+    """What it wrote, and the command lines below it, only its child could encode."""
+    facts = {"output": b"4711", "stack": "File a.py", "processes": ["curl 4711"]}
+    evidence = death(Exit(signal=9), **facts, encoded=True).evidence
+    assert (evidence.output, evidence.stack) == (None, "File a.py")
+    plain = death(Exit(signal=9), **facts).evidence
+    assert plain.output == "4711"
+    assert "curl 4711" in plain.stack

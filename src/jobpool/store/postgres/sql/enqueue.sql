@@ -25,8 +25,13 @@ FROM (
 ) AS unfinished
 
 -- name: key_holders
--- The jobs that hold these keys: place in :rows, id, state, payload.
-SELECT (wanted.place - 1)::integer, j.id, convert_to(j.state, 'UTF8'), j.payload
+-- The jobs that hold these keys: place in :rows, id, state, payload, codec.
+SELECT
+  (wanted.place - 1)::integer,
+  j.id,
+  convert_to(j.state, 'UTF8'),
+  j.payload,
+  convert_to(j.codec, 'UTF8')
 FROM jsonb_array_elements(%(rows)s::jsonb)
   WITH ORDINALITY AS wanted (value, place)
 JOIN jobpool.jobs AS j
@@ -48,6 +53,18 @@ CROSS JOIN LATERAL (
   LIMIT 1
 ) AS holder
 
+-- name: may_encode
+-- Whether every supervisor that may lease knows encoded jobs.
+SELECT EXISTS (
+  SELECT 1 FROM jobpool.meta WHERE name = 'min_format' AND value >= %(format)s
+)
+
+-- name: count_older_runs
+-- Open runs that do not know a format.
+SELECT count(*)
+FROM jobpool.runs
+WHERE ended_at_ms IS NULL AND coalesce(format, 1) < %(format)s
+
 -- name: insert_job
 -- One job, the usual call: needs no query before it. Uses the transaction's own clock
 -- unless :now_ms is given.
@@ -68,7 +85,7 @@ due AS MATERIALIZED (
 INSERT INTO jobpool.jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, run_at_ms, expires_at_ms,
-  payload, created_at_ms
+  payload, codec, created_at_ms
 )
 SELECT
   %(kind)s::text,
@@ -87,6 +104,7 @@ SELECT
       THEN least(now_ms + %(expires_in_ms)s::bigint, 253402300799000)
   END,
   %(payload)s::bytea,
+  %(codec)s::text,
   now_ms
 FROM due
 ON CONFLICT DO NOTHING
@@ -108,7 +126,7 @@ stored AS (
   INSERT INTO jobpool.jobs (
     id, kind, pool, state, priority, key, unique_text, tenant,
     max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-    payload
+    codec, payload
   )
   SELECT
     id,
@@ -125,7 +143,8 @@ stored AS (
     %(now_ms)s,
     (value ->> 10)::bigint,
     (value ->> 11)::bigint,
-    substr(%(blobs)s::bytea, (value ->> 12)::integer, (value ->> 13)::integer)
+    value ->> 12,
+    substr(%(blobs)s::bytea, (value ->> 13)::integer, (value ->> 14)::integer)
   FROM fresh
   ORDER BY place
   ON CONFLICT DO NOTHING

@@ -52,12 +52,12 @@ INSERT INTO jobpool.moving_jobs (
   interruptions, recoveries, created_at_ms, run_at_ms, expires_at_ms,
   finished_at_ms, completed_token, slot, started_at_ms, last_heartbeat_at_ms,
   outcome, reason, error_class, error, duration_s, cpu_s, peak_rss_bytes, progress,
-  checkpoint, snoozes, snoozed_since_ms, result
+  checkpoint, snoozes, snoozed_since_ms, codec, result
 )
 VALUES (
   false,
   %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
-  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
 )
 
 -- name: move_stage_attempt
@@ -98,7 +98,7 @@ INSERT INTO jobpool.jobs (
   interruptions, recoveries, created_at_ms, run_at_ms, expires_at_ms,
   finished_at_ms, completed_token, slot, started_at_ms, last_heartbeat_at_ms,
   outcome, reason, error_class, error, duration_s, cpu_s, peak_rss_bytes, progress,
-  checkpoint, snoozes, snoozed_since_ms, result
+  checkpoint, snoozes, snoozed_since_ms, codec, result
 )
 SELECT
   id, kind, pool, state, priority, key, unique_text, tenant, payload, max_attempts,
@@ -106,7 +106,7 @@ SELECT
   interruptions, recoveries, created_at_ms, run_at_ms, expires_at_ms,
   finished_at_ms, completed_token, slot, started_at_ms, last_heartbeat_at_ms,
   outcome, reason, error_class, error, duration_s, cpu_s, peak_rss_bytes, progress,
-  checkpoint, snoozes, snoozed_since_ms, result
+  checkpoint, snoozes, snoozed_since_ms, codec, result
 FROM jobpool.moving_jobs
 ORDER BY id
 
@@ -246,7 +246,7 @@ SELECT
   j.created_at_ms, j.run_at_ms, j.expires_at_ms, j.finished_at_ms,
   j.completed_token, j.slot, j.started_at_ms, j.last_heartbeat_at_ms, j.outcome,
   j.reason, j.error_class, j.error, j.duration_s, j.cpu_s, j.peak_rss_bytes,
-  j.progress, j.checkpoint, j.snoozes, j.snoozed_since_ms, j.result
+  j.progress, j.checkpoint, j.snoozes, j.snoozed_since_ms, j.codec, j.result
 FROM jobpool.jobs AS j
 JOIN jobpool.moving_jobs AS m ON m.id = j.id
 WHERE j.id > %(after)s AND j.id <= %(last)s

@@ -2,7 +2,7 @@
 
 -- name: get_job
 -- One job.
-SELECT r.*, j.replays, j.replaced_by
+SELECT r.*, j.replays, j.replaced_by, j.codec
 FROM jobpool.job_records AS r
 JOIN jobpool.jobs AS j ON j.id = r.id
 WHERE r.id = %(id)s
@@ -39,7 +39,8 @@ WHERE j.id = %(id)s
 SELECT
   r.*,
   (SELECT j.replays FROM jobpool.jobs AS j WHERE j.id = r.id),
-  (SELECT j.replaced_by FROM jobpool.jobs AS j WHERE j.id = r.id)
+  (SELECT j.replaced_by FROM jobpool.jobs AS j WHERE j.id = r.id),
+  (SELECT j.codec FROM jobpool.jobs AS j WHERE j.id = r.id)
 FROM jobpool.job_records AS r
 WHERE id BETWEEN %(first_id)s AND %(last_id)s
   AND (

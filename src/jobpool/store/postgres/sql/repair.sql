@@ -30,7 +30,8 @@ SELECT
   started_at_ms, last_heartbeat_at_ms, outcome, reason, error_class, error,
   duration_s, cpu_s, peak_rss_bytes,
   CASE WHEN progress IS NOT NULL THEN ''::bytea END,
-  CASE WHEN checkpoint IS NOT NULL THEN ''::bytea END
+  CASE WHEN checkpoint IS NOT NULL THEN ''::bytea END,
+  codec
 FROM jobpool.jobs
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 
@@ -76,7 +77,8 @@ SET
   cpu_s = %(cpu_s)s,
   peak_rss_bytes = %(peak_rss_bytes)s,
   progress = CASE WHEN %(progress)s::bytea IS NOT NULL THEN progress END,
-  checkpoint = CASE WHEN %(checkpoint)s::bytea IS NOT NULL THEN checkpoint END
+  checkpoint = CASE WHEN %(checkpoint)s::bytea IS NOT NULL THEN checkpoint END,
+  codec = %(codec)s
 WHERE id = %(id)s
 
 -- name: raw_runs

@@ -30,12 +30,13 @@ SET value = :jobs
 WHERE name = 'unfinished_at_most'
 
 -- name: key_holders
--- The jobs that hold these keys: place in :rows, id, state, payload.
+-- The jobs that hold these keys: place in :rows, id, state, payload, codec.
 SELECT
   CAST(wanted.key AS INTEGER),
   +j.id,
   CAST(j.state AS BLOB),
-  CAST(p.payload AS BLOB)
+  CAST(p.payload AS BLOB),
+  CAST(j.codec AS BLOB)
 FROM json_each(:rows) AS wanted
 CROSS JOIN jobpool_jobs AS j
   ON j.kind = json_extract(wanted.value, '$[0]')
@@ -52,11 +53,24 @@ CROSS JOIN jobpool_jobs AS j
   AND j.unique_text = json_extract(wanted.value, '$[1]')
 WHERE j.unique_text IS NOT NULL AND j.finished_at_ms IS NULL
 
+-- name: may_encode
+-- Whether every supervisor that may lease knows encoded jobs.
+SELECT EXISTS (
+  SELECT 1 FROM jobpool_meta WHERE name = 'min_format' AND value >= :format
+)
+
+-- name: count_older_runs
+-- Open runs that do not know a format.
+SELECT count(*)
+FROM jobpool_runs
+WHERE ended_at_ms IS NULL AND coalesce(format, 1) < :format
+
 -- name: insert_jobs
 -- In order: AUTOINCREMENT ids increase. The order of RETURNING is arbitrary.
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
-  max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms
+  max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
+  codec
 )
 SELECT
   json_extract(new.value, '$[0]'),
@@ -71,18 +85,20 @@ SELECT
   json_extract(new.value, '$[9]'),
   :now_ms,
   json_extract(new.value, '$[10]'),
-  json_extract(new.value, '$[11]')
+  json_extract(new.value, '$[11]'),
+  json_extract(new.value, '$[12]')
 FROM json_each(:rows) AS new
 ORDER BY new.key
 RETURNING +id
 
 -- name: insert_alike
 -- As insert_jobs, for :count jobs that only differ in their payloads: extracting
--- thirteen values per row costs more than storing it. No RETURNING, which costs another
+-- fourteen values per row costs more than storing it. No RETURNING, which costs another
 -- quarter: the ids follow highest_id, up to last_id.
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
-  max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms
+  max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
+  codec
 )
 WITH RECURSIVE place (number) AS (
   SELECT 1
@@ -91,7 +107,8 @@ WITH RECURSIVE place (number) AS (
 )
 SELECT
   :kind, :pool, :state, :priority, :key, :unique_text, :tenant,
-  :max_attempts, :timeout_s, :memory_bytes, :now_ms, :run_at_ms, :expires_at_ms
+  :max_attempts, :timeout_s, :memory_bytes, :now_ms, :run_at_ms, :expires_at_ms,
+  :codec
 FROM place
 
 -- name: highest_id

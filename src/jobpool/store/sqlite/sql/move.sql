@@ -92,7 +92,7 @@ SELECT
   j.created_at_ms, j.run_at_ms, j.expires_at_ms, j.finished_at_ms,
   j.completed_token, j.slot, j.started_at_ms, j.last_heartbeat_at_ms, j.outcome,
   j.reason, j.error_class, j.error, j.duration_s, j.cpu_s, j.peak_rss_bytes,
-  j.progress, j.checkpoint, j.snoozes, j.snoozed_since_ms,
+  j.progress, j.checkpoint, j.snoozes, j.snoozed_since_ms, j.codec,
   (SELECT w.result FROM jobpool_whole_results AS w WHERE w.job_id = j.id) AS result
 FROM jobpool_jobs AS j
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id

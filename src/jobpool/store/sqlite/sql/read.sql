@@ -2,7 +2,7 @@
 
 -- name: get_job
 -- One job.
-SELECT r.*, j.replays, j.replaced_by
+SELECT r.*, j.replays, j.replaced_by, j.codec
 FROM jobpool_job_records AS r
 CROSS JOIN jobpool_jobs AS j ON j.id = r.id
 WHERE r.id = :id
@@ -39,7 +39,8 @@ WHERE j.id = :id
 SELECT
   r.*,
   (SELECT j.replays FROM jobpool_jobs AS j WHERE j.id = r.id),
-  (SELECT j.replaced_by FROM jobpool_jobs AS j WHERE j.id = r.id)
+  (SELECT j.replaced_by FROM jobpool_jobs AS j WHERE j.id = r.id),
+  (SELECT j.codec FROM jobpool_jobs AS j WHERE j.id = r.id)
 FROM jobpool_job_records AS r
 WHERE id BETWEEN :first_id AND :last_id
   AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))

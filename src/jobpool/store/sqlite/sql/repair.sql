@@ -23,7 +23,8 @@ SELECT
   started_at_ms, last_heartbeat_at_ms, outcome, reason, error_class, error,
   duration_s, cpu_s, peak_rss_bytes,
   CASE WHEN typeof(progress) = 'blob' THEN x'' ELSE progress END,
-  CASE WHEN typeof(checkpoint) = 'blob' THEN x'' ELSE checkpoint END
+  CASE WHEN typeof(checkpoint) = 'blob' THEN x'' ELSE checkpoint END,
+  codec
 FROM jobpool_jobs
 WHERE id IN (SELECT value FROM json_each(:ids))
 
@@ -69,7 +70,8 @@ SET
   cpu_s = :cpu_s,
   peak_rss_bytes = :peak_rss_bytes,
   progress = CASE WHEN :progress IS NOT NULL THEN progress END,
-  checkpoint = CASE WHEN :checkpoint IS NOT NULL THEN checkpoint END
+  checkpoint = CASE WHEN :checkpoint IS NOT NULL THEN checkpoint END,
+  codec = :codec
 WHERE id = :id
 
 -- name: raw_runs

@@ -79,7 +79,8 @@ class Accounting:
         step.settle(lease, settlement)
         if settlement.state is JobState.PENDING:
             pool.polling.expect(step.now_s + settlement.delay_ms / 1000)
-        if output := ending.evidence.output:
+        output = ending.evidence.output
+        if output and lease.codec is None:
             step.report(notices.job_output(step.now_ms, lease, slot.name, output))
         if not waits:
             step.report(notices.attempt_ended(step.now_ms, job, slot.name, settlement))

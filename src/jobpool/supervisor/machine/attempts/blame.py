@@ -88,6 +88,7 @@ def judge(
     ran_s: float,
     cpu_before_s: float,
     stopping: bool,
+    encoded: bool = False,
 ) -> Ending:
     """Judge an attempt by its child's death.
 
@@ -100,6 +101,7 @@ def judge(
         ran_s: as there.
         cpu_before_s: as there.
         stopping: as there.
+        encoded: as there.
     """
     return verdict_of_death(
         death.exit,
@@ -115,4 +117,5 @@ def judge(
         processes=death.processes,
         host_oom=death.host_oom,
         stopping=stopping,
+        encoded=encoded,
     )

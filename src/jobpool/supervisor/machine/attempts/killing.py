@@ -199,6 +199,7 @@ class Killing:
                 ran_s=0.0 if job.started_s is None else now_s - job.started_s,
                 cpu_before_s=cpu_before_s,
                 stopping=self._step.ending,
+                encoded=job.lease.codec is not None,
             )
             self._accounting.end(slot, job, ending, done)
         self._return(slot, [job for job in jobs if job.seq in back])

@@ -58,6 +58,8 @@ class ProgressReports:
         self._set_moments(slot, job)
 
     def _may_show(self, job: Assigned) -> bool:
+        if job.lease.codec is not None:
+            return False  # only its child could encode it
         registry = self._step.registry
         keep = registry.keep_output(job.lease.kind) if registry else None
         return keep is not KeepOutput.NONE

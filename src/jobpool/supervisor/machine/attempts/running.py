@@ -274,13 +274,17 @@ def _run_job(job: Assigned) -> RunJob:
         priority=lease.priority,
         key=lease.key,
         tenant=lease.tenant,
+        codec=lease.codec,
     )
 
 
 def _of_ask(slot: Slot, ask: Ask, registry: Registry | None) -> cmd.Enqueue | cmd.Send:
     """Return the command for a handler's request: the store's work, or a refusal."""
-    if ask.reads is None or (registry and registry.may_read(slot.pool)):
-        return cmd.Enqueue(slot.number, slot.child, ask.ask, ask.jobs, ask.reads)
+    may_read = bool(registry and registry.may_read(slot.pool))
+    if ask.reads is None or may_read:
+        return cmd.Enqueue(
+            slot.number, slot.child, ask.ask, ask.jobs, ask.reads, may_read=may_read
+        )
     refusal = Answer(
         ask.ask,
         None,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jobpool.core import events as ev
+from jobpool.core.application.codec import is_encoded
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import without_password
 from jobpool.core.isolation.cgroups import Controls
@@ -156,7 +157,7 @@ def _about_failure(
         "outcome": settlement.outcome,
         "reason": evidence.reason,
         "error_class": evidence.error_class,
-        "error": None if error is None else message_line(error),
+        "error": None if error is None or is_encoded(error) else message_line(error),
         "frame": own_frame(evidence.traceback, evidence.stack),
         "key": lease.key,
         "tenant": lease.tenant,

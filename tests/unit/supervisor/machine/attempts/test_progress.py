@@ -147,6 +147,18 @@ def test_output_goes_with_the_ends_of_which_it_is_kept(of_pool, of_kind, kept):
     ]
 
 
+def test_output_of_an_encoded_job_is_neither_shown_nor_logged():
+    """Until its child has encoded it; the log could not be read at all."""
+    world = World(pool()).up()
+    world.job(codec="fernet")
+    world.notify()
+    see(world, 0, 1, b"4711")
+    world.wait(2)
+    assert [c.progress.output for c in world.took(cmd.Record)] == [None]
+    world.done(0, output=b"encoded:AAA=")
+    assert [e for e in world.said if isinstance(e, ev.JobOutput)] == []
+
+
 def test_what_was_shown_of_an_attempt_ends_with_it(world):
     """Its attempt's row has the output; the next attempt has not written it."""
     see(world, 0, 1, b"one")
