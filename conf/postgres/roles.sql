@@ -73,7 +73,7 @@ WHERE p.pronamespace = to_regnamespace(quote_ident(:'schema'))
 GRANT USAGE ON SCHEMA :"schema"
 TO jobpool_supervisor, jobpool_producer, jobpool_viewer;
 
--- To read every table and view, arguments and results included: put secrets in neither.
+-- To read every table and view, arguments and results included: secrets there need a codec.
 GRANT SELECT ON ALL TABLES IN SCHEMA :"schema"
 TO jobpool_supervisor, jobpool_viewer;
 

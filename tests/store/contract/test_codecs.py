@@ -1,5 +1,7 @@
 """Encoded jobs: a store keeps the codec's name, and what it cannot read as it is."""
 
+import contextlib
+
 import pytest
 
 from jobpool.core.formats import CODECS
@@ -127,17 +129,34 @@ def test_new_job_has_no_codec_unless_it_is_named():
 
 
 def test_encoded_jobs_wait_until_no_older_supervisor_runs(store):
-    """It would hand them to a handler as they are. Plain jobs do not wait."""
+    """It would hand them to a handler as they are. Plain jobs do not wait.
+
+    The wish is remembered, for whoever reads the status, and for housekeeping.
+    """
     begin_run(store, "old", format=1)
     with pytest.raises(FeatureHeldBack, match="codecs wait for"):
         store.enqueue([new_job(), encoded()])
     assert store.count(Filter()) == 0
+    assert [run.id for run in store.formats().held_back_by] == ["old"]
     store.enqueue([new_job()])
     store.end_run("old")
+    store.grant_format()
+    assert store.formats().least == CODECS
     store.enqueue([encoded()])
     with pytest.raises(StoreRefused):
         begin_run(store, "older", format=1)
-    assert store.formats().least == CODECS
+
+
+def test_what_a_transaction_asked_for_is_asked_again_if_it_is_rolled_back(store):
+    """As when a supervisor's commit fails: an older run may begin after it."""
+    with contextlib.suppress(ZeroDivisionError), store.transaction():
+        store.enqueue([encoded()])
+        store.enqueue([encoded()])
+        raise ZeroDivisionError
+    assert store.count(Filter()) == 0
+    begin_run(store, "old", format=1)
+    with pytest.raises(FeatureHeldBack):
+        store.enqueue([encoded()])
 
 
 def test_plain_jobs_ask_for_nothing(store):

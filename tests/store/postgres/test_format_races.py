@@ -194,3 +194,15 @@ def test_features_and_runs_do_not_meet_in_a_circle(store_factory):
         thread.join()
     assert failures == []
     assert stores[0].formats().least == FORMAT
+
+
+def test_what_a_callers_transaction_waits_for_is_asked_beside_it(pair, store_url):
+    """So the wish outlives the transaction, and the refusal names the older runs."""
+    store, _ = pair
+    begin_run(store, "old", format=1, pid=17)
+    job = new_job(payload=b'"encoded:AAEC/w=="', codec="fernet")
+    with server().connect(store_url) as connection:
+        with pytest.raises(FeatureHeldBack, match="pid 17:"):
+            store.enqueue([job], connection)
+        connection.rollback()
+    assert [run.id for run in store.formats().held_back_by] == ["old"]

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from jobpool import JobPool
 from jobpool.cli.root import cli
 from jobpool.core.config.settings import Retention
+from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import JobState
-from jobpool.errors import StoreRefused
+from jobpool.errors import FeatureHeldBack, StoreRefused
 from jobpool.operations.jobs import Cancel
 from jobpool.operations.operate import operate
 from jobpool.operations.principal import Principal, Role
@@ -160,6 +161,23 @@ def test_a_producer_enqueues_and_gets_the_result(stores):
     ]
     supervisor.settle([succeeded(granted) for granted in settled])
     assert producer.get(first.id).result == b'{"ok":1}'
+
+
+def test_a_producer_may_use_codecs_but_not_ask_for_them(stores):
+    """A supervisor asks; until it is granted the producer is told what it waits for."""
+    producer, supervisor = stores["producer"], stores["supervisor"]
+    job = new_job(payload=b'"encoded:AAEC/w=="', codec="fernet")
+    with pytest.raises(StoreRefused, match="this role may not ask for them; start"):
+        producer.enqueue([job])
+    begin_run(supervisor, "old", format=1)
+    with pytest.raises(FeatureHeldBack):
+        supervisor.require(CODECS)
+    with pytest.raises(FeatureHeldBack, match=r"codecs wait for .* pid 1:"):
+        producer.enqueue([job])
+    supervisor.end_run("old")
+    supervisor.grant_format()
+    (stored,) = producer.enqueue([job])
+    assert producer.get(stored.id).codec == "fernet"
 
 
 def test_a_producer_cancels(stores):

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import TIME_MAX_MS, Enqueued, JobState, NewJob
 from jobpool.core.jobs.uniform_batch import UniformJobs, as_uniform, representatives
-from jobpool.errors import FeatureHeldBack, JobpoolBug, StoreUnavailable
-from jobpool.store.records import Run
-from jobpool.store.statements.formats import below, held_back
+from jobpool.errors import FeatureHeldBack, JobpoolBug, StoreRefused, StoreUnavailable
+from jobpool.store.records import Formats
+from jobpool.store.statements.formats import held_back
 from jobpool.store.statements.parameters import as_json, chunks
 from jobpool.store.statements.session import Database, Depth, Session
 from jobpool.store.statements.validation import check_new_jobs, key_conflict
@@ -39,8 +39,12 @@ class Enqueueing(ABC):
     _LOCK_FORMATS: ClassVar[str | None] = None
     """The query that keeps runs from beginning until the transaction has ended; None:
     a writer is alone."""
-    _grant_format: Callable[[Session], list[Run]]
-    """See `operations.runs`."""
+    _WRITES_BESIDE: ClassVar[bool] = False
+    """Our own connection can write while a caller's transaction is open."""
+    formats: Callable[[], Formats]
+    """See `Store.formats`."""
+    require: Callable[[int], None]
+    """See `Store.require`."""
     _may_encode = False
     """It is known that every supervisor that may lease knows encoded jobs."""
 
@@ -51,16 +55,19 @@ class Enqueueing(ABC):
         if not jobs:
             return []
         jobs = as_uniform(jobs)
+        checked = representatives(jobs)
+        asks = not self._may_encode and any(job.codec is not None for job in checked)
+        if asks and (connection is None or self._WRITES_BESIDE):
+            self._ask_for_codecs()
+            asks = False
         if connection is not None:
             place = self._joined(connection)
         else:
             place = self._waking() if wakes else self._database.writing()
-        checked = representatives(jobs)
-        asks = not self._may_encode and any(job.codec is not None for job in checked)
         with place as session:
             check_new_jobs(jobs, self._database.known_ms(session))
             if asks:
-                self._ask_for_codecs(session, is_joined=connection is not None)
+                self._ask_for_codecs_within(session)
             return [
                 answer
                 for chunk in chunks(jobs)
@@ -93,31 +100,44 @@ class Enqueueing(ABC):
             has just stored a job with its key or unique text.
         """
 
-    def _ask_for_codecs(self, session: Session, *, is_joined: bool) -> None:
-        """Ask for encoded jobs, in the transaction of the first that is enqueued.
+    def _ask_for_codecs(self) -> None:
+        """Ask for encoded jobs, before the transaction of the first that is enqueued.
 
-        Args:
-            session: in a transaction.
-            is_joined: it is a caller's, whose rows may have any types: only counted.
+        So the wish outlives its refusal. Nothing is remembered here of what an open
+        transaction has granted: that may be rolled back yet.
 
         Raises:
             FeatureHeldBack: supervisors are running that do not know them.
+            StoreRefused: they are not in use yet, and this role may not ask for them.
+        """
+        if self.formats().least < CODECS:
+            try:
+                self.require(CODECS)
+            except StoreRefused as error:  # Producers may read these numbers alone.
+                if behind := self.formats().held_back_by:
+                    raise held_back(behind, CODECS) from error
+                raise StoreRefused(
+                    "encoded jobs are not in use here yet, and this role may not ask "
+                    "for them; start a supervisor of an application that has the "
+                    f"codec, then try again; nothing was enqueued. {error}"
+                ) from error
+        self._may_encode = not self._database.is_writing
+
+    def _ask_for_codecs_within(self, session: Session) -> None:
+        """As `_ask_for_codecs`, within a caller's transaction.
+
+        Its rows may have any types, so that older runs are only counted. What it asks
+        for and is granted is rolled back with it.
         """
         if session.value("may_encode", format=CODECS):
-            self._may_encode = True
-            return
-        if not is_joined:
-            session.run("want_format", wanted=CODECS)
-            if behind := below(self._grant_format(session), CODECS):
-                raise held_back(behind, CODECS)
             return
         if self._LOCK_FORMATS:
             session.rows(self._LOCK_FORMATS)
         if session.value("count_older_runs", format=CODECS):
             raise FeatureHeldBack(
                 "codecs wait for supervisors of an older release, which do not know "
-                "them: `jobpool status` names these. Upgrade or stop them, then try "
-                "again; nothing was enqueued"
+                "them. Upgrade or stop them, then try again; nothing was enqueued. "
+                "Enqueued outside a transaction, the refusal names them"
             )
         session.run("want_format", wanted=CODECS)
         session.run("grant_format", granted=CODECS)

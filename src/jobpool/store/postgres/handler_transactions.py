@@ -36,6 +36,8 @@ class Guest(PostgresStore):
         queue_depth_max: cap on unfinished jobs.
     """
 
+    _WRITES_BESIDE = False
+
     def __init__(self, url: str, queue_depth_max: int) -> None:
         self._depth = DepthGuard(queue_depth_max)
         self._server = Database(read_address(url), None, 0.0)

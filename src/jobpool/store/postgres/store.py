@@ -100,6 +100,7 @@ class PostgresStore(
     _HELD_ELSEWHERE = "held_elsewhere"
     _LOCK_RUN = "lock_run"
     _LOCK_FORMATS = "lock_formats"
+    _WRITES_BESIDE = True
     _LOCK_GONE = "lock_gone_runs"
     _END_GONE = "end_unaware"
     _LOCK_JOBS = "lock_jobs"

@@ -56,6 +56,11 @@ class Database(Protocol):
         """Use the connection in a transaction, a new one or the one that is open."""
         ...
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether this thread has a transaction open."""
+        ...
+
     def now_ms(self, session: Session, *, fresh: bool = False) -> int:
         """Return the store's clock: milliseconds since 1970, UTC.
 

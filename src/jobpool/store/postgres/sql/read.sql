@@ -1,7 +1,7 @@
 -- Reads and operators' changes. A filter's absent conditions are NULL.
 
 -- name: get_job
--- One job.
+-- One job. What is not in the view: older code reads that by place.
 SELECT r.*, j.replays, j.replaced_by, j.codec
 FROM jobpool.job_records AS r
 JOIN jobpool.jobs AS j ON j.id = r.id

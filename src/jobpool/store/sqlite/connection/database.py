@@ -126,6 +126,11 @@ class Database:
         """Which file is open, by device and inode."""
         return self._identity
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether this thread has a transaction open."""
+        return self._owner == threading.get_ident()
+
     def now_ms(self, session: protocols.Session, *, fresh: bool = False) -> int:
         """Return the store's clock: this machine's, since all its users are here."""
         del session, fresh
