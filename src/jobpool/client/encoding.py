@@ -115,19 +115,19 @@ class Encoding:
                     raise
                 same = self._same(exc)
             jobs = [
-                msgspec.structs.replace(job, same_payload=same[job.payload])
-                if job.payload in same
-                else job
+                msgspec.structs.replace(
+                    job, same_payloads=job.same_payloads + same.get(job.payload, ())
+                )
                 for job in jobs
             ]
 
-    def _same(self, conflict: KeyConflict) -> dict[bytes, bytes]:
-        """Return the payloads of keys' holders, by the new payload that equals it.
+    def _same(self, conflict: KeyConflict) -> dict[bytes, tuple[bytes, ...]]:
+        """Return the payloads of keys' holders, by the new payload that equals them.
 
         Raises:
             KeyConflict: some are not the same, or it cannot be told.
         """
-        same = {}
+        same: dict[bytes, tuple[bytes, ...]] = {}
         for job_id, held, codec, new in conflict.encoded:
             try:
                 is_same = self.decoded(held, codec) == self.decoded(new, self.name)
@@ -145,7 +145,7 @@ class Encoding:
                     "Nothing was enqueued",
                     job_id,
                 ) from None
-            same[new] = held
+            same[new] = (*same.get(new, ()), held)
         return same
 
     def _opened(self, record: Any, name: str) -> Any:

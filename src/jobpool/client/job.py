@@ -186,7 +186,7 @@ class Job(Generic[R]):
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise StoreError(
                 f"the stored arguments of job {self.id} are not JSON ({exc}): the row "
-                "was written by hand"
+                "was written by hand, or its codec returns something else than it got"
             ) from exc
 
     def attempts(self) -> list[Attempt]:

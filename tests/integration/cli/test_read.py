@@ -338,6 +338,30 @@ def test_show_explains_a_dead_job(store):
     assert "Traceback (most recent call last):" in text
 
 
+@pytest.mark.parametrize("codec", [None, "fernet"])
+def test_show_leaves_out_what_is_encoded_and_nothing_else(store, codec):
+    """A plain job's texts may begin like an encoded one's."""
+    (job_id,) = enqueue(store, payload=b'"encoded:AAA="', codec=codec)
+    evidence = Evidence(
+        error_class="shop.VendorDown",
+        error="encoded:BBB=",
+        traceback="encoded:CCC=",
+        output="encoded:DDD=",
+    )
+    settle(store, Outcome.FAILED, JobState.DEAD, evidence=evidence)
+    (done,) = enqueue(store, codec=codec)
+    settle(
+        *(store, Outcome.SUCCEEDED, JobState.SUCCEEDED),
+        result=b'"encoded:EEE="',
+        evidence=Evidence(output="encoded:FFF="),
+        keeps_output=True,
+    )
+    text = run("show", job_id, "--payload").stdout + run("show", done).stdout
+    seen = re.findall("encoded:([A-F])", text)
+    assert sorted(seen) == ([] if codec else list("ABCDEF"))
+    assert text.count("encoded by fernet") == (2 if codec else 0)
+
+
 def test_show_says_why_a_job_waits(store):
     """An unknown kind or a paused pool is named; it does not just wait."""
     (job_id,) = enqueue(store, kind="other", pool="io")

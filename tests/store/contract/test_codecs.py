@@ -73,14 +73,14 @@ def test_the_holder_of_a_key_comes_with_the_refusal_of_an_encoded_job(store):
 def test_a_payload_that_the_application_has_compared_is_no_conflict(store):
     """The job is the existing one, whose payload stays."""
     (first,) = store.enqueue([encoded(key="k")])
-    (again,) = store.enqueue([encoded(OTHER, key="k", same_payload=SECRET)])
+    (again,) = store.enqueue([encoded(OTHER, key="k", same_payloads=(SECRET,))])
     assert (again.id, again.created) == (first.id, False)
     assert store.payload(first.id) == SECRET
 
 
 def test_a_compared_payload_is_forgotten_if_its_holder_is_gone(store):
     """The job is stored with its own payload."""
-    (stored,) = store.enqueue([encoded(OTHER, key="k", same_payload=b'{"a":1}')])
+    (stored,) = store.enqueue([encoded(OTHER, key="k", same_payloads=(b'{"a":1}',))])
     assert stored.created
     assert store.payload(stored.id) == OTHER
 
@@ -91,7 +91,7 @@ def test_twins_in_one_call_are_compared_by_the_application(store):
         store.enqueue([encoded(key="k"), encoded(OTHER, key="k")])
     assert list(refused.value.encoded) == [(0, SECRET, "fernet", OTHER)]
     answers = store.enqueue(
-        [encoded(key="k"), encoded(OTHER, key="k", same_payload=SECRET)]
+        [encoded(key="k"), encoded(OTHER, key="k", same_payloads=(SECRET,))]
     )
     assert [one.created for one in answers] == [True, False]
 

@@ -99,7 +99,8 @@ def show(
     if payload is not None:
         heading("PAYLOAD")
         text = payload.decode("utf-8", "replace")
-        text = f"encoded by {job.codec}" if is_encoded_json(payload) else text
+        if job.codec and is_encoded_json(payload):
+            text = f"encoded by {job.codec}"
         click.echo(lines(text, _TEXT_MAX))
     if output:
         heading("OUTPUT SO FAR")
@@ -108,11 +109,12 @@ def show(
         heading("WHAT PEOPLE DID")
         for line in audit_lines(done, now_ms()):
             print_line(line)
-    _print_attempts(attempts)
+    _print_attempts(attempts, job.codec)
     if kept:
         heading(f"OUTPUT OF {attempt_words(kept.attempt).upper()}")
         text = _dropped(kept) if kept.output is None else kept.output.rstrip("\n")
-        text = f"encoded by {job.codec}" if is_encoded(text) else text
+        if job.codec and is_encoded(text):
+            text = f"encoded by {job.codec}"
         click.echo(lines(text, _TEXT_MAX))
 
 
@@ -164,18 +166,23 @@ def _print_job(
     job: Job, attempts: Sequence[Attempt], known: KindRecord | None, waits: str
 ) -> None:
     now = now_ms()
+    error = _plain(job.error, job.codec)
+    result = job.result if has_result(job) else None
     print_line(f"job {job.id}", job.kind, job.shown_state)
     rows = [
         ("why", job.reason or ""),
         ("next", f"waits: {waits}" if waits else _what_next(job, known, now)),
-        ("error", unstated_error(job.reason, job.error_class, _plain(job.error))),
+        (
+            "error",
+            unstated_error(job.reason, job.error_class, error),
+        ),
         ("pool", _place(job)),
         ("counts", counts(job, attempts, known)),
         ("snoozes", _snoozes(job, now)),
         ("limits", _limits(job, known)),
         ("observed", _observed(job)),
-        ("progress", _json(job.progress)),
-        ("result", _json(job.result) if has_result(job) else ""),
+        ("progress", _json(job.progress, job.codec)),
+        ("result", _json(result, job.codec)),
         *(
             (name, f"{iso_time(at)}  {ago(at, now)}" if at is not None else "")
             for name, at in (
@@ -350,23 +357,26 @@ def _codec(job: Job) -> str:
     )
 
 
-def _plain(text: str | None) -> str | None:
-    return None if is_encoded(text) else text
+def _plain(text: str | None, codec: str | None) -> str | None:
+    """Return a text, unless it is encoded."""
+    return None if codec and is_encoded(text) else text
 
 
-def _json(text: bytes | None) -> str:
-    if text is None or is_encoded_json(text):
+def _json(text: bytes | None, codec: str | None) -> str:
+    if text is None or (codec and is_encoded_json(text)):
         return ""
     return msgspec.json.encode(decoded(text)).decode()
 
 
-def _print_attempts(attempts: Sequence[Attempt]) -> None:
+def _print_attempts(attempts: Sequence[Attempt], codec: str | None) -> None:
     if not attempts:
         return
     heading("ATTEMPTS THAT DID NOT SUCCEED")
     for line in attempt_lines(attempts, now_ms()):
         print_line(line)
     for name, text in evidence(attempts[-1]):
+        if codec and is_encoded(text):
+            continue
         heading(f"{name} OF {attempt_words(attempts[-1].attempt).upper()}")
         click.echo(lines(text.rstrip("\n"), _TEXT_MAX))
 
@@ -431,7 +441,7 @@ def evidence(attempt: Attempt) -> Iterator[tuple[str, str]]:
         ("STACK", handlers_part(attempt.stack)),
         ("OUTPUT", attempt.output),
     ):
-        if text and not is_encoded(text):
+        if text:
             yield name, text
 
 

@@ -87,9 +87,15 @@ def encode_text(codec: Codec, data: bytes) -> str:
     """Return the text to store.
 
     Raises:
+        TypeError: the codec did not return bytes.
         Exception: whatever the codec raised.
     """
-    encoded = codec.encode(data)
+    encoded: object = codec.encode(data)
+    if not isinstance(encoded, bytes):
+        raise TypeError(
+            f"codec {codec.name!r}: expected bytes from its encode, got "
+            f"{type(encoded).__name__}; nothing was stored"
+        )
     return PREFIX + binascii.b2a_base64(encoded, newline=False).decode()
 
 
@@ -157,7 +163,7 @@ def _decoded(codec: Codec | None, text: str, name: str) -> bytes:
         else:
             if type(data) is bytes:
                 return data
-            failure = f"it returned {type(data).__name__}"
+            failure = f"it returned {type(data).__name__}, not bytes"
         problem = (
             f"the codec {name!r} of this application cannot decode it ({failure}): it "
             "has another key, or what is stored was changed"

@@ -94,9 +94,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     codec: str | None = None
     """Name of the codec that its payload has passed through, and what comes of it will;
     None: all of it is plain (`core.application.codec`)."""
-    same_payload: bytes | None = None
-    """Not stored: the payload of the key's holder, which an application has decoded and
-    found to be the same."""
+    same_payloads: tuple[bytes, ...] = ()
+    """Not stored: other encodings of its payload that jobs hold keys with, as an
+    application that could decode them has found."""
 
 
 class Enqueued(msgspec.Struct, frozen=True):

@@ -112,7 +112,7 @@ OUTCOME_OF_KILL: Mapping[KillReason, Outcome] = {
 }
 
 
-def verdict_of_done(done: Done, slot: str) -> Ending:
+def verdict_of_done(done: Done, slot: str, *, encoded: bool = False) -> Ending:
     """Judge an attempt by its child's message at its end.
 
     If it called `complete`, it is judged as if its transaction had not been committed:
@@ -121,10 +121,11 @@ def verdict_of_done(done: Done, slot: str) -> Ending:
     Args:
         done: the child's message, its sequence number and token checked.
         slot: the slot's name, for the evidence.
+        encoded: its job's data is encoded: an encoded message is in no reason.
     """
     error = done.error
     evidence = Evidence(
-        reason=_reason_of_done(done),
+        reason=_reason_of_done(done, encoded=encoded),
         error_class=error.classes[0] if error and error.classes else None,
         error=error.message if error else None,
         traceback=error.traceback if error else None,
@@ -211,7 +212,7 @@ def verdict_of_death(
             it names code, not data.
     """
     if done is not None:
-        return verdict_of_done(done, slot)
+        return verdict_of_done(done, slot, encoded=encoded)
     outcome, reason = _cause(exited, kill, host_oom=host_oom, stopping=stopping)
     return Ending(
         outcome=outcome,
@@ -311,7 +312,7 @@ def signal_name(signum: int) -> str:
     return f"{name} ({signal.strsignal(signum)})"
 
 
-def _reason_of_done(done: Done) -> str | None:
+def _reason_of_done(done: Done, *, encoded: bool) -> str | None:
     if done.ok:
         return NOT_COMMITTED if done.completed else None
     error: Raised | None = done.error
@@ -321,17 +322,17 @@ def _reason_of_done(done: Done) -> str | None:
         return "ended by its soft time limit"
     if error.out_of_memory:
         return error.out_of_memory
-    return _reason_of_error(error)
+    return _reason_of_error(error, encoded=encoded)
 
 
-def _reason_of_error(error: Raised) -> str:
+def _reason_of_error(error: Raised, *, encoded: bool) -> str:
     """Say what was raised: ``gave up: HTTP 410``, ``raised ValueError: no such page``.
 
     jobpool's own exceptions, such as `GiveUp`, appear without their module.
     """
     name = error.classes[0].removeprefix("jobpool.errors.") if error.classes else ""
     # An encoded text says nothing here: only the application can read it.
-    hidden = is_encoded(error.message)
+    hidden = encoded and is_encoded(error.message)
     if error.snooze_s is not None:
         words = ["not yet"]
     elif error.misfit:

@@ -101,7 +101,7 @@ class Enqueueing(ABC):
             if job_id is not None:
                 row = table[job_id]
                 held = row.new
-                if held.payload not in (job.payload, job.same_payload):
+                if held.payload not in (job.payload, *job.same_payloads):
                     holder_id = 0 if 0 < first_id <= job_id else job_id
                     raise key_conflict([(job, holder_id, held.payload, held.codec)])
                 return row

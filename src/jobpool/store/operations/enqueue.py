@@ -210,7 +210,8 @@ def _held(session: Session, jobs: Sequence[NewJob]) -> list[_Holder | None]:
     conflicts: list[tuple[NewJob, _Holder]] = []
     for place, job in enumerate(jobs):
         by_key = keys.get((job.kind, job.key))
-        if by_key is not None and by_key.payload not in (job.payload, job.same_payload):
+        same = job.payload, *job.same_payloads
+        if by_key is not None and by_key.payload not in same:
             conflicts.append((job, by_key))
             if job.codec is None:
                 break

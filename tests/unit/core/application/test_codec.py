@@ -104,12 +104,17 @@ def test_hostile_text_is_a_mismatch(text):
         decode_json(Reversing(), f'"{text}"'.encode(), "reversing")
 
 
-def test_a_codec_must_return_bytes():
+@pytest.mark.parametrize("returned", ["text", None, [1], bytearray(b"x")])
+def test_a_codec_must_return_bytes(returned):
+    """Neither side guesses what else was meant."""
     codec = Reversing()
     stored = encode_text(codec, b"x")
-    codec.decode = lambda data: "text"
-    with pytest.raises(CodecMismatch, match="it returned str"):
+    codec.decode = codec.encode = lambda data: returned
+    name = type(returned).__name__
+    with pytest.raises(CodecMismatch, match=f"it returned {name}, not bytes"):
         decode_text(codec, stored, "reversing")
+    with pytest.raises(TypeError, match=f"bytes from its encode, got {name}; nothing"):
+        encode_json(codec, b"{}")
 
 
 @pytest.mark.parametrize("error", [SoftTimeout(), SoftMemory(), MemoryError()])

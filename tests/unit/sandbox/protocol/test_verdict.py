@@ -219,7 +219,10 @@ def test_an_encoded_text_is_in_no_reason():
 
     def reason(**flags):
         error = Raised(["jobpool.errors.X"], "encoded:AAA=", "", **flags)
-        return verdict_of_done(done(ok=False, error=error), "cpu/0").evidence.reason
+        failed = done(ok=False, error=error)
+        plain = verdict_of_done(failed, "cpu/0").evidence.reason
+        assert "encoded:AAA=" in plain
+        return verdict_of_done(failed, "cpu/0", encoded=True).evidence.reason
 
     assert reason() == "raised X"
     assert reason(give_up=True) == "gave up: X"

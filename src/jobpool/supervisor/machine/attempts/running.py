@@ -170,7 +170,9 @@ class Running:
             )
             return
         slot.queue.popleft()
-        self._accounting.end(slot, job, verdict_of_done(done, slot.name), done)
+        is_encoded = job.lease.codec is not None
+        ending = verdict_of_done(done, slot.name, encoded=is_encoded)
+        self._accounting.end(slot, job, ending, done)
         self.go_on(slot, done.rss_bytes)
 
     def go_on(self, slot: Slot, rss_bytes: int) -> None:

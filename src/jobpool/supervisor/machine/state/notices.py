@@ -150,6 +150,8 @@ def _about_failure(
     """Return the fields of a `JobFailure`; *limits* are the attempt's."""
     evidence = settlement.evidence
     error = evidence.error
+    if lease.codec is not None and is_encoded(error):
+        error = None
     return {
         "id": lease.id,
         "kind": lease.kind,
@@ -157,7 +159,7 @@ def _about_failure(
         "outcome": settlement.outcome,
         "reason": evidence.reason,
         "error_class": evidence.error_class,
-        "error": None if error is None or is_encoded(error) else message_line(error),
+        "error": None if error is None else message_line(error),
         "frame": own_frame(evidence.traceback, evidence.stack),
         "key": lease.key,
         "tenant": lease.tenant,

@@ -159,6 +159,17 @@ def test_output_of_an_encoded_job_is_neither_shown_nor_logged():
     assert [e for e in world.said if isinstance(e, ev.JobOutput)] == []
 
 
+@pytest.mark.parametrize(("codec", "is_said"), [("fernet", False), (None, True)])
+def test_an_encoded_message_is_not_logged(codec, is_said):
+    """A plain job's message is, even if it begins like one."""
+    world = World(pool()).up()
+    world.job(codec=codec)
+    world.notify()
+    world.done(0, error=Raised(["ValueError"], "encoded:AAA=", ""))
+    (ended,) = [e for e in world.said if isinstance(e, ev.JobEnded)]
+    assert (ended.error is not None, "encoded:" in ended.reason) == (is_said, is_said)
+
+
 def test_what_was_shown_of_an_attempt_ends_with_it(world):
     """Its attempt's row has the output; the next attempt has not written it."""
     see(world, 0, 1, b"one")
