@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from jobpool.cli.context import now_ms
-from jobpool.cli.diagnose import status
+from jobpool.cli.diagnose import usage
 from jobpool.cli.jobs.records import running_s
 from jobpool.cli.jobs.state_names import WORDS
 from jobpool.core.formats import CODECS
@@ -494,7 +494,7 @@ def test_figures_are_two_tables_on_a_narrow_terminal(store, monkeypatch):
     """Side by side they need more than 80 columns, and would be folded."""
     quarantined(store)
     assert run("status", "--figures").stdout.count("KIND ") == 1
-    monkeypatch.setattr(status, "console", lambda: Console(width=80))
+    monkeypatch.setattr(usage, "console", lambda: Console(width=80))
     text = run("status", "--figures").stdout
     memory, time = (line for line in text.splitlines() if line.startswith("KIND "))
     assert memory.split()[2:] == ["ATTEMPTS", "RSS", "P50", "P99", "MAX", "LIMIT"]
