@@ -72,6 +72,9 @@ class FakeStore:
         self.batches.append((len(jobs), connection))
         return [self._add(job) for job in jobs]
 
+    def payload(self, job_id):
+        return self.jobs[job_id - 1].payload
+
     def _add(self, job):
         for job_id, other in enumerate(self.jobs, 1):
             if job.key is not None and (job.kind, job.key) == (other.kind, other.key):

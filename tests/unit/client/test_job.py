@@ -106,6 +106,8 @@ def test_an_erased_job_says_so_and_when(store, add, state, error):
     )
     with pytest.raises(error, match="its data was erased on 2026-11-26"):
         job.result()
+    with pytest.raises(JobErased, match=r"arguments .* its data was erased on 2026"):
+        job.arguments()
     assert isinstance(JobErased(""), JobNotFound)
 
 
