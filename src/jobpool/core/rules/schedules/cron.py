@@ -41,6 +41,7 @@ _FIELDS = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL_EPOCH = _EPOCH.replace(tzinfo=None)
 _MS = timedelta(milliseconds=1)
+_LAST_MS = (datetime(YEAR_MAX, 1, 1, tzinfo=UTC) - _EPOCH) // _MS
 _DAY = timedelta(days=1)
 _ZERO = timedelta(0)
 
@@ -92,9 +93,9 @@ class Cron:
             zone: whose clocks it goes by.
             at_ms: milliseconds since 1970, UTC.
         """
-        at = _EPOCH + max(at_ms, -1) * _MS
-        if at.year >= YEAR_MAX:
+        if at_ms >= _LAST_MS:
             return None
+        at = _EPOCH + max(at_ms, -1) * _MS
         local = at.astimezone(zone)
         start = local.replace(tzinfo=None, fold=0)
         # Local times that have been, and will be once more within a day.

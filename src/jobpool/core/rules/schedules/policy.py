@@ -116,7 +116,7 @@ class Ahead(StrEnum):
     RETRY = "retry"
     """A job that waits for a retry, and that the tick may replace."""
     RUNNING = "running"
-    """A job, whether it has begun or not."""
+    """Any other job, whether it has begun or not."""
     BACKFILLED = "backfilled"
     """A back-filled tick's job, and no other."""
 
