@@ -11,6 +11,7 @@ from jobpool.store.records import AuditEntry
 from support.store.cli_store import (
     CLEAR,
     KIND,
+    RUN,
     dead,
     enqueue,
     quarantined,
@@ -64,6 +65,19 @@ def test_every_command_that_changes_jobs_is_on_record(store):
     assert found[-2]["target"] == {"ids": str(gone)}
     assert found[2]["target"] == {"pool": "io", "for_s": 600.0}
     assert "secret.jpg" not in json.dumps(found)
+
+
+def test_a_run_that_others_took_back_meanwhile_is_not_reclaimed(store, monkeypatch):
+    """While its user was asked, a supervisor did: nothing was changed, so no row."""
+
+    def asked(*_, **__):
+        store.end_run(RUN.id)
+
+    monkeypatch.setattr("jobpool.cli.admin.reclaim.click.confirm", asked)
+    result = run("reclaim", RUN.id)
+    assert result.exit_code == 2
+    assert f"no run '{RUN.id}' is open" in result.stderr
+    assert rows(run("audit", "--json")) == []
 
 
 def test_looking_and_failing_leave_no_row(store):

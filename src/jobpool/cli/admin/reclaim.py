@@ -37,20 +37,24 @@ def reclaim(
     are listed.
     """
     with opened(own_sources(store, config)) as found:
-        runs = found.open_runs()
         if run_id is None:
-            _list(found, runs, as_json=as_json)
+            _list(found, found.open_runs(), as_json=as_json)
             return
-        matching = [run for run in runs if run.id == run_id]
-        if not matching:
-            raise click.UsageError(f"no run {run_id[:40]!r} is open in {found.url}")
+        run = _open_run(found, run_id)
         if not yes:
             click.confirm(
-                f"Is every process of run {run_id} (pid {matching[0].pid} on "
-                f"{matching[0].host}) gone? Its jobs will run again.",
+                f"Is every process of run {run_id} (pid {run.pid} on {run.host}) gone? "
+                "Its jobs will run again.",
                 abort=True,
             )
-        _reclaim(found, matching[0], note, as_json=as_json)
+        _reclaim(found, run, note, as_json=as_json)
+
+
+def _open_run(store: Store, run_id: str) -> Run:
+    for run in store.open_runs():
+        if run.id == run_id:
+            return run
+    raise click.UsageError(f"no run {run_id[:40]!r} is open in {store.url}")
 
 
 def _list(store: Store, runs: list[Run], *, as_json: bool) -> None:
@@ -77,6 +81,7 @@ def _reclaim(store: Store, run: Run, note: str | None, *, as_json: bool) -> None
     events: list[Event] = []
 
     def take() -> int:
+        _open_run(store, run.id)  # or a supervisor has taken it back meanwhile
         held = len(store.leases_of(run.id))
         events[:] = take_back(
             store,
