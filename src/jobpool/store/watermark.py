@@ -8,8 +8,8 @@ after trouble with the store; it must not go on.
 Two threads share what is known: one renews, one leases. So an answer is compared with
 what was known before the store was asked: the other thread may have learned more since.
 
-A clock that is set back does not look like this: the store's last sign of life of a run
-is compared with the one that was written there, not with the time.
+Renewals and leases are counted, because a clock may be set back, and a renewal's answer
+may be lost: then the store holds more than is known, and never less.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from collections.abc import Iterable
 from typing import NamedTuple, NoReturn
 
 from jobpool.core.jobs.job import Lease
-from jobpool.core.units import show_duration
 from jobpool.errors import StoreWentBack
 
 
 class RunPosition(NamedTuple):
     """How far a store has come, as one of its runs sees it."""
 
-    heartbeat_ms: int
-    """Its last sign of life."""
+    renewals: int
+    """How often it was renewed."""
     token: int
     """The store has given out no higher token."""
     restores: int
@@ -42,7 +41,7 @@ class Watermark:
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        self.heartbeat_ms = 0
+        self.renewals = 0
         self.token = 0
         self.restores: int | None = None
         """None: it has not compared yet."""
@@ -58,7 +57,7 @@ class Watermark:
 
     def mark(self) -> Mark:
         """Return what is known, before the store is asked for its position."""
-        return Mark(self, self.heartbeat_ms, self.token)
+        return Mark(self, self.renewals, self.token)
 
     def refuse(self, place: str, what: str) -> NoReturn:
         """Raise the error for a store that went back.
@@ -78,7 +77,7 @@ class Mark(NamedTuple):
     """What a store that is asked from now on must hold at least."""
 
     known: Watermark
-    heartbeat_ms: int
+    renewals: int
     token: int
 
     def compare(self, found: RunPosition | None, place: str) -> None:
@@ -101,9 +100,8 @@ class Mark(NamedTuple):
             return "it does not know this run any more"
         if found.restores != self.known.restores:
             return "it was restored from a backup"
-        if found.heartbeat_ms < self.heartbeat_ms:
-            lost = show_duration((self.heartbeat_ms - found.heartbeat_ms) / 1000)
-            return f"it has lost what this run wrote in its last {lost}"
+        if lost := max(0, self.renewals - found.renewals):
+            return f"it has lost the newest {lost} of this run's renewals"
         if found.token < self.token:
             return "it does not know leases any more that this run got"
         return ""

@@ -65,7 +65,7 @@ def test_work_goes_on_after_a_recovery_to_a_point_in_time(site):
     assert first.wait_exit(NOTICED_S) == Exit.WENT_BACK
     assert not is_alive(child)
     (said,) = first.events("store_went_back")
-    assert "it has lost what this run wrote in its last" in said["error"]
+    assert "it has lost the newest" in said["error"]
     assert site.store.describe()["stale_settlements"] == "0"
     assert [site.job(job).state for job in old] == ["leased", "runnable"]
     assert site.job(later[0]) is None

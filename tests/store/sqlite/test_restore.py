@@ -136,13 +136,13 @@ def test_a_replaced_file_is_compared_once_it_is_open_again(path, store):
     known = Watermark("run-1")
     store.confirm(known)
     copy = back_up(path)
-    known.heartbeat_ms = store.open_runs()[0].heartbeat_at_ms + 1
+    known.renewals = 1
     shutil.copyfile(copy, path.with_suffix(".new"))
     path.with_suffix(".new").replace(path)
     without_log(path)
     with pytest.raises(StoreUnavailable, match="replaced"):
         store.enqueue([new_job()])
-    with pytest.raises(StoreWentBack, match="lost what this run wrote"):
+    with pytest.raises(StoreWentBack, match="lost the newest 1 of this run's renewals"):
         store.confirm(known)
 
 

@@ -5,14 +5,14 @@ import pytest
 from jobpool.errors import StoreRefused, StoreWentBack
 from jobpool.store.watermark import RunPosition, Watermark
 
-SEEN = RunPosition(heartbeat_ms=5000, token=70, restores=2)
+SEEN = RunPosition(renewals=50, token=70, restores=2)
 
 
 @pytest.fixture
 def known():
     mark = Watermark("run-1")
     mark.mark().compare(SEEN, "there")
-    mark.heartbeat_ms, mark.token = 5000, 70
+    mark.renewals, mark.token = 50, 70
     return mark
 
 
@@ -23,8 +23,8 @@ def known():
         (SEEN._replace(restores=3), "was restored from a backup"),
         (SEEN._replace(restores=1), "was restored from a backup"),
         (
-            SEEN._replace(heartbeat_ms=3500),
-            "this run wrote in its last 1.5s",
+            SEEN._replace(renewals=47),
+            "the newest 3 of this run's renewals",
         ),
         (SEEN._replace(token=69), "does not know leases any more that this run got"),
     ],
@@ -39,7 +39,7 @@ def test_a_store_that_holds_less_went_back(known, found, what):
 
 
 @pytest.mark.parametrize(
-    "found", [SEEN, SEEN._replace(heartbeat_ms=6000), SEEN._replace(token=10**9)]
+    "found", [SEEN, SEEN._replace(renewals=60), SEEN._replace(token=10**9)]
 )
 def test_a_store_that_holds_as_much_or_more_did_not(known, found):
     """An answer may have been lost, and others lease too."""
@@ -57,7 +57,7 @@ def test_restores_count_from_the_first_look():
 def test_what_was_learned_after_the_question_is_not_missing_in_the_answer(known):
     """While one thread renews another leases; an answer may be older."""
     asked = known.mark()
-    known.heartbeat_ms, known.token = 6000, 80
+    known.renewals, known.token = 60, 80
     asked.compare(SEEN, "there")
     with pytest.raises(StoreWentBack):
         known.mark().compare(SEEN, "there")

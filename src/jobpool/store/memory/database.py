@@ -64,6 +64,7 @@ class MemoryDatabase:
         self.ref_key = secrets.token_bytes(16)
         self.jobs = JobTable()
         self.runs: Records[str, Run] = Records()
+        self.renewals: Records[str, int] = Records()
         self.kinds: Records[tuple[str, str], KindRecord] = Records()
         self.pauses: Records[tuple[str, str], PauseRow] = Records()
         self.suspects: Records[int, int] = Records()

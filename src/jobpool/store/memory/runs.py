@@ -58,7 +58,7 @@ class RunKeeping(Leasing):
                 app_version=clean_text(run.app_version),
                 pools=dict(run.pools),
                 started_at_ms=now_ms if known is None else known.started_at_ms,
-                heartbeat_at_ms=max(now_ms, known.heartbeat_at_ms if known else 0),
+                heartbeat_at_ms=now_ms,
                 lease_until_ms=until_ms,
                 ended_at_ms=None,
             )
@@ -89,7 +89,9 @@ class RunKeeping(Leasing):
                 None
                 if run is None
                 else RunPosition(
-                    run.heartbeat_at_ms, database.last_token, database.restores
+                    database.renewals.get(run.id, 0),
+                    database.last_token,
+                    database.restores,
                 ),
                 database.url,
             )
@@ -114,11 +116,13 @@ class RunKeeping(Leasing):
             until_ms = run.lease_until_ms
             if is_held or anew:
                 until_ms = now_ms + round(ttl_s * 1000)
+            renewals = self._database.renewals.get(run_id, 0) + 1
+            self._database.put(self._database.renewals, run_id, renewals)
             renewed = _replace(run, heartbeat_at_ms=now_ms, lease_until_ms=until_ms)
             self._database.put(self._database.runs, run_id, renewed)
             is_outdated = self._database.is_outdated(run)
         if known is not None:
-            known.heartbeat_ms = now_ms
+            known.renewals = renewals
         return renewal(is_held=is_held, anew=anew, is_outdated=is_outdated)
 
     def end_run(self, run_id: str) -> None:
@@ -324,6 +328,7 @@ class RunKeeping(Leasing):
                 self._database.put(kinds, (kind, run_id), None)
         publishers = {run_id for _, run_id in kinds}
         for run_id in old - publishers:
+            self._database.put(self._database.renewals, run_id, None)
             self._database.put(runs, run_id, None)
             if run_id in self._database.leaving:
                 self._database.put(self._database.leaving, run_id, None)

@@ -130,9 +130,11 @@ class RunKeeping(Repairing):
             is_held = until_ms > now_ms
             if is_held or anew:
                 until_ms = now_ms + round(ttl_s * 1000)
-            session.run("renew", run_id=run_id, now_ms=now_ms, lease_until_ms=until_ms)
+            renewals: int = session.value(
+                "renew", run_id=run_id, now_ms=now_ms, lease_until_ms=until_ms
+            )
         if known is not None:
-            known.heartbeat_ms = now_ms
+            known.renewals = renewals
         return renewal(is_held=is_held, anew=anew, is_outdated=bool(is_outdated))
 
     def end_run(self, run_id: str) -> None:
@@ -317,10 +319,10 @@ def _formats(session: Session) -> tuple[int, int]:
     return format_from(least), format_from(wanted)
 
 
-def position_from(heartbeat_ms: Any, tokens: Any, restores: Any) -> RunPosition:
+def position_from(renewals: Any, tokens: Any, restores: Any) -> RunPosition:
     """Return a row of run_position; what cannot be read shows nothing missing."""
     return RunPosition(
-        heartbeat_ms if isinstance(heartbeat_ms, int) else ID_MAX,
+        renewals if isinstance(renewals, int) else ID_MAX,
         (tokens + 1 << TOKEN_BITS) - 1 if isinstance(tokens, int) else ID_MAX,
         restores if isinstance(restores, int) else 0,
     )

@@ -181,7 +181,7 @@ class PostgresStore(
                 ttl_ms=round(ttl_s * 1000),
                 now_ms=self._server.set_now_ms,
                 anew=anew,
-                heartbeat_ms=mark.heartbeat_ms if mark else 0,
+                renewals=mark.renewals if mark else 0,
                 tokens=mark.token >> TOKEN_BITS if mark else 0,
                 restores=known.restores if known else None,
             )
@@ -190,10 +190,11 @@ class PostgresStore(
                     self._compare(session, mark)
                 has_ended(session, run_id)  # Refuses a run that is unknown here.
                 return Renewal.ENDED
-            ((is_held, is_outdated, now_ms, *position),) = found
+            ((is_held, is_outdated, *position),) = found
             if mark is not None:
-                mark.compare(position_from(*position), session.place)
-                mark.known.heartbeat_ms = now_ms
+                seen = position_from(*position)
+                mark.compare(seen, session.place)
+                mark.known.renewals = seen.renewals + 1
         return renewal(is_held=is_held, anew=anew, is_outdated=bool(is_outdated))
 
     def changed(self) -> bool:

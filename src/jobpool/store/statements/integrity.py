@@ -158,6 +158,7 @@ RUN: Mapping[str, Any] = {
     "died_with_jobs": Count | None,
     "format": Count | None,
     **dict.fromkeys(("application", "app_version"), str | None),
+    "renewals": Token | None,
 }
 """What each column of a run may hold, in the order of `raw_runs`."""
 _RUN_REPLACEMENTS: Mapping[str, Any] = {
@@ -165,6 +166,7 @@ _RUN_REPLACEMENTS: Mapping[str, Any] = {
     **dict.fromkeys(("pid", "pid_namespace"), 0),
     "pools": "{}",
     "format": 1,
+    "renewals": 2**40,  # above any: less would look like a store that went back
 }
 _LEASE_AGAIN_MS = 60_000
 """A lease whose end cannot be read ends this much later: it is renewed before that."""

@@ -86,7 +86,7 @@ WHERE id = %(id)s
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
   heartbeat_at_ms, lease_until_ms, ended_at_ms, leaving_at_ms, died_at_ms,
-  died_with_jobs, format, application, app_version
+  died_with_jobs, format, application, app_version, renewals
 FROM jobpool.runs
 
 -- name: rewrite_run
@@ -108,7 +108,8 @@ SET
   died_with_jobs = %(died_with_jobs)s,
   format = %(format)s,
   application = %(application)s,
-  app_version = %(app_version)s
+  app_version = %(app_version)s,
+  renewals = %(renewals)s
 WHERE id = %(id)s
 
 -- name: drop_run

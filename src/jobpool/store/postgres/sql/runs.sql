@@ -2,8 +2,7 @@
 
 -- name: begin_run
 -- A run that is alive may call this again and replaces its row. A lease that has run out
--- stays so, because the next renewal must find out, and none is shortened. Its sign of
--- life never goes back, except by renewing: that would look like a restored store.
+-- stays so, because the next renewal must find out, and none is shortened.
 INSERT INTO jobpool.runs (
   id, host, boot_id, pid, pid_namespace, version, pools, format,
   application, app_version,
@@ -25,9 +24,7 @@ SET
   format = excluded.format,
   application = excluded.application,
   app_version = excluded.app_version,
-  heartbeat_at_ms = greatest(
-    jobpool.runs.heartbeat_at_ms, excluded.heartbeat_at_ms
-  ),
+  heartbeat_at_ms = excluded.heartbeat_at_ms,
   lease_until_ms = CASE
     WHEN jobpool.runs.lease_until_ms > %(now_ms)s
       THEN greatest(jobpool.runs.lease_until_ms, excluded.lease_until_ms)
@@ -64,7 +61,7 @@ FROM jsonb_array_elements(%(rows)s::jsonb)
 -- name: run_position
 -- How far the store has come, for one of its runs: see jobpool.store.watermark.
 SELECT
-  heartbeat_at_ms,
+  coalesce(renewals, 0),
   (SELECT last_value FROM jobpool.tokens),
   (SELECT value FROM jobpool.meta WHERE name = 'restores')
 FROM jobpool.runs
@@ -112,8 +109,12 @@ ORDER BY started_at_ms, id
 -- name: renew
 -- One row holds the end of all of the run's leases.
 UPDATE jobpool.runs
-SET heartbeat_at_ms = %(now_ms)s, lease_until_ms = %(lease_until_ms)s
+SET
+  heartbeat_at_ms = %(now_ms)s,
+  lease_until_ms = %(lease_until_ms)s,
+  renewals = coalesce(renewals, 0) + 1
 WHERE id = %(run_id)s AND ended_at_ms IS NULL
+RETURNING renewals
 
 -- name: renew_at_once
 -- The same in a transaction of its own: a connection that stalls in the middle leaves no
@@ -125,7 +126,7 @@ WITH held AS MATERIALIZED (
   SELECT
     id,
     lease_until_ms,
-    heartbeat_at_ms,
+    coalesce(renewals, 0) AS renewals,
     coalesce(format, 1)
       < (SELECT value FROM jobpool.meta WHERE name = 'min_format') AS is_outdated,
     (SELECT last_value FROM jobpool.tokens) AS tokens,
@@ -138,7 +139,7 @@ moment AS MATERIALIZED (
   SELECT
     id,
     lease_until_ms,
-    heartbeat_at_ms,
+    renewals,
     is_outdated,
     tokens,
     restores,
@@ -152,6 +153,7 @@ renewed AS (
   UPDATE jobpool.runs AS r
   SET
     heartbeat_at_ms = moment.now_ms,
+    renewals = moment.renewals + 1,
     lease_until_ms = CASE
       WHEN moment.lease_until_ms > moment.now_ms OR %(anew)s
         THEN moment.now_ms + %(ttl_ms)s::bigint
@@ -159,7 +161,7 @@ renewed AS (
     END
   FROM moment
   WHERE r.id = moment.id
-    AND moment.heartbeat_at_ms >= %(heartbeat_ms)s::bigint
+    AND moment.renewals >= %(renewals)s::bigint
     AND moment.tokens >= %(tokens)s::bigint
     AND coalesce(moment.restores, 0)
       = coalesce(%(restores)s::bigint, moment.restores, 0)
@@ -167,8 +169,7 @@ renewed AS (
 SELECT
   coalesce(lease_until_ms > now_ms, false),
   is_outdated,
-  now_ms,
-  heartbeat_at_ms,
+  renewals,
   tokens,
   restores
 FROM moment

@@ -79,7 +79,7 @@ WHERE id = :id
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
   heartbeat_at_ms, lease_until_ms, ended_at_ms, leaving_at_ms, died_at_ms,
-  died_with_jobs, format, application, app_version
+  died_with_jobs, format, application, app_version, renewals
 FROM jobpool_runs
 
 -- name: rewrite_run
@@ -101,7 +101,8 @@ SET
   died_with_jobs = :died_with_jobs,
   format = :format,
   application = :application,
-  app_version = :app_version
+  app_version = :app_version,
+  renewals = :renewals
 WHERE id = :id
 
 -- name: drop_run

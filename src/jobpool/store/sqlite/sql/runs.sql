@@ -2,8 +2,7 @@
 
 -- name: begin_run
 -- A run that is alive may call this again and replaces its row. A lease that has run out
--- stays so, because the next renewal must find out, and none is shortened. Its sign of
--- life never goes back, except by renewing: that would look like a restored store.
+-- stays so, because the next renewal must find out, and none is shortened.
 INSERT INTO jobpool_runs (
   id, host, boot_id, pid, pid_namespace, version, pools, format,
   application, app_version,
@@ -25,7 +24,7 @@ SET
   format = excluded.format,
   application = excluded.application,
   app_version = excluded.app_version,
-  heartbeat_at_ms = max(jobpool_runs.heartbeat_at_ms, excluded.heartbeat_at_ms),
+  heartbeat_at_ms = excluded.heartbeat_at_ms,
   lease_until_ms = CASE
     WHEN jobpool_runs.lease_until_ms > :now_ms
       THEN max(jobpool_runs.lease_until_ms, excluded.lease_until_ms)
@@ -62,7 +61,7 @@ FROM json_each(:rows)
 -- name: run_position
 -- How far the store has come, for one of its runs: see jobpool.store.watermark.
 SELECT
-  heartbeat_at_ms,
+  coalesce(renewals, 0),
   (SELECT value FROM jobpool_meta WHERE name = 'tokens'),
   (SELECT value FROM jobpool_meta WHERE name = 'restores')
 FROM jobpool_runs
@@ -101,8 +100,12 @@ ORDER BY started_at_ms, id
 -- name: renew
 -- One row holds the end of all of the run's leases.
 UPDATE jobpool_runs
-SET heartbeat_at_ms = :now_ms, lease_until_ms = :lease_until_ms
+SET
+  heartbeat_at_ms = :now_ms,
+  lease_until_ms = :lease_until_ms,
+  renewals = coalesce(renewals, 0) + 1
 WHERE id = :run_id AND ended_at_ms IS NULL
+RETURNING renewals
 
 -- name: format_of_runs
 -- The least format of a run that begins.

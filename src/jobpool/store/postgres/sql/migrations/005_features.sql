@@ -35,6 +35,9 @@ ADD CONSTRAINT jobs_state_check CHECK (
 ALTER TABLE jobpool.runs ADD COLUMN format bigint;
 ALTER TABLE jobpool.runs ADD COLUMN application text COLLATE "C";
 ALTER TABLE jobpool.runs ADD COLUMN app_version text COLLATE "C";
+-- How often it was renewed (NULL: never, or by code from before formats). Unlike a time
+-- it only rises.
+ALTER TABLE jobpool.runs ADD COLUMN renewals bigint;
 
 -- JSON: the kind's names (its own, its aliases) if its jobs run at most once.
 ALTER TABLE jobpool.kinds ADD COLUMN at_most_once text COLLATE "C";

@@ -23,6 +23,9 @@ ALTER TABLE jobpool_jobs ADD COLUMN solo INTEGER;
 ALTER TABLE jobpool_runs ADD COLUMN format INTEGER CHECK (format | 0 IS format);
 ALTER TABLE jobpool_runs ADD COLUMN application TEXT;
 ALTER TABLE jobpool_runs ADD COLUMN app_version TEXT;
+-- How often it was renewed (NULL: never, or by code from before formats). Unlike a time
+-- it only rises.
+ALTER TABLE jobpool_runs ADD COLUMN renewals INTEGER CHECK (renewals | 0 IS renewals);
 
 -- JSON: the kind's names (its own, its aliases) if its jobs run at most once.
 ALTER TABLE jobpool_kinds ADD COLUMN at_most_once TEXT;
