@@ -110,7 +110,7 @@ GRANT SELECT ON
   :"schema".jobs, :"schema".job_records, :"schema".attempts,
   :"schema".kinds, :"schema".newest_kinds, :"schema".meta,
   :"schema".runs, :"schema".pauses, :"schema".suspects, :"schema".breakers,
-  :"schema".misfits, :"schema".running, :"schema".outputs,
+  :"schema".misfits, :"schema".running, :"schema".outputs, :"schema".sketches,
   :"schema".stats, :"schema".figures, :"schema".oldest_runnable
 TO jobpool_producer;
 

@@ -261,6 +261,7 @@ def test_roles_that_may_read_see_everything(stores, role):
     assert store.describe()
     for query in (store.stats, store.figures, store.waiting, store.kinds):
         query()
+    store.sketches()
     store.open_runs()
     store.paused()
 
