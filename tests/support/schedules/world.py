@@ -197,7 +197,7 @@ class World:
         is_paused = (self.paused_until_ms or 0) > self.now_ms
         if (waiting or to_fill) and not is_paused:
             assert self.last.waits
-            assert plain or filled
+            assert plain or filled or self.last.cancel
         if not is_paused:
             self.check_next()
 

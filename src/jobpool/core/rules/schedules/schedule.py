@@ -73,12 +73,10 @@ class Progress(StrEnum):
     """How far a tick is that is buffered or open: its state, and its job's."""
 
     BUFFERED = "buffered"
-    PENDING = "pending"
-    """Its job waits for its first attempt; canceled, it ends at once."""
-    RETRYING = "retrying"
-    """Its job waits for another attempt; canceled, it ends at once."""
     RUNNING = "running"
-    """Its job is leased; canceled, it ends later."""
+    """Its job is unfinished, whether it has begun or not."""
+    RETRYING = "retrying"
+    """Its job waits for another attempt."""
     ENDED = "ended"
     DEAD = "dead"
     """Its job has ended as dead or quarantined."""
@@ -95,9 +93,8 @@ def progress_of(job_state: JobState | None, attempt: int) -> Progress:
         return Progress.DEAD
     if job_state is None or job_state not in UNFINISHED:
         return Progress.ENDED
-    if job_state is JobState.LEASED:
-        return Progress.RUNNING
-    return Progress.RETRYING if attempt > 0 else Progress.PENDING
+    waits = job_state is not JobState.LEASED
+    return Progress.RETRYING if waits and attempt > 0 else Progress.RUNNING
 
 
 class OpenTick(NamedTuple):

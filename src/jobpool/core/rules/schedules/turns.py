@@ -23,8 +23,6 @@ from jobpool.core.rules.schedules.schedule import (
     TickState,
 )
 
-UNFINISHED = (Progress.PENDING, Progress.RETRYING, Progress.RUNNING)
-
 
 class Turns:
     """A schedule's ticks during one step.
@@ -48,7 +46,7 @@ class Turns:
             if tick.progress is Progress.BUFFERED:
                 waiting = self._to_backfill if tick.is_backfilled else self._buffered
                 waiting.append(tick.nominal_ms)
-            elif tick.progress in UNFINISHED:
+            elif tick.progress in (Progress.RUNNING, Progress.RETRYING):
                 if tick.is_backfilled:
                     self._is_backfilling = True
                 else:
@@ -129,7 +127,7 @@ class Turns:
         return Buffer.HELD if len(self._buffered) < BUFFER_MAX else Buffer.FULL
 
     def _runs(self, nominal_ms: int) -> None:
-        self._running.append(OpenTick(nominal_ms, Progress.PENDING))
+        self._running.append(OpenTick(nominal_ms, Progress.RUNNING))
 
     def _write(self, nominal_ms: int, state: TickState) -> None:
         self.written[nominal_ms] = PlannedTick(nominal_ms, state)
@@ -141,7 +139,7 @@ class Turns:
             self.started.append(nominal_ms)
 
     def _cancel_running(self) -> None:
-        """Cancel what is unfinished; what is leased stays so for a while."""
+        """Cancel what is unfinished; what may have begun stays so for a while."""
         still = []
         for tick in self._running:
             if tick.job_id is None:  # started in this step: it has no job yet
