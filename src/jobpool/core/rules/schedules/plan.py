@@ -35,7 +35,7 @@ class Plan(NamedTuple):
     write: tuple[PlannedTick, ...] = ()
     """New ticks. One that exists already is left as it is, and gets no other job."""
     cancel: tuple[int, ...] = ()
-    """Ids of jobs to be canceled; those that wait for a retry end in this transaction."""
+    """Ids of jobs to be canceled; those that wait for a retry, in this transaction."""
     missed: int = 0
     """Ticks that were missed and get no job; `COUNTED_MAX` stands for that or more."""
     last_ms: int | None = None

@@ -65,7 +65,7 @@ def test_each_time_is_dealt_with_once(policy, rule, events, limit):
         world.step(limit)
     world.check_account()
     rest = list(world.ticks)
-    while jobs := world.unfinished():
+    while (jobs := world.unfinished()) or world.last.waits:
         for job in jobs:
             world.end(job)
         world.step()
