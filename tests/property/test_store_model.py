@@ -31,7 +31,7 @@ class PostgresMachine(StoreMachine):
     """The model beside PostgreSQL, with the model's clock in the server's place."""
 
     def make_store(self):
-        url = server().fresh_url()
+        url = server().store_url()
         self.exits.callback(server().drop, url)
         return lambda: open_store(url, clock=self.clock)
 

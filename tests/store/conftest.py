@@ -37,7 +37,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def new_store_url(request, tmp_path):
-    """Make URLs of unused stores, all of the same sort."""
+    """Make URLs of stores that are as new, all of the same sort."""
     numbers = itertools.count(1)
     if request.param == "memory":
         yield lambda: f"memory:{next(numbers)}"
@@ -48,7 +48,7 @@ def new_store_url(request, tmp_path):
     made = []
 
     def make():
-        made.append(server().fresh_url())
+        made.append(server().store_url())
         return made[-1]
 
     yield make

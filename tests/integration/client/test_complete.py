@@ -100,7 +100,7 @@ def site(request, tmp_path):
     if request.param == "sqlite":
         site.database, site.table = str(tmp_path / "jobpool.db"), "sales"
     else:
-        site.url = server().fresh_url()
+        site.url = server().store_url()
         site.database = libpq_url(site.url)
         site.table = f"{site.url.rpartition('=')[2]}.sales"
     site.extra = {

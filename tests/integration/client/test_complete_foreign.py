@@ -145,7 +145,7 @@ def site(tmp_path_factory):
     """One shop with a supervisor, and its table beside the queue's."""
     folder = tmp_path_factory.mktemp("shop")
     with Site(folder, APP) as site:
-        site.url = server().fresh_url()
+        site.url = server().store_url()
         site.schema = query_of(site.url)["schema"]
         env = {
             "JOBPOOL_STORE": site.url,

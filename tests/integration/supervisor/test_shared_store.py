@@ -54,7 +54,7 @@ class SharedSite(Site):
 @pytest.fixture
 def url():
     postgres = server()
-    url = postgres.fresh_url(postgres.tcp_url)
+    url = postgres.store_url(postgres.tcp_url)
     yield url
     postgres.drop(url)
 

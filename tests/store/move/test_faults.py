@@ -124,8 +124,7 @@ class Movers(list):
 
 @pytest.fixture
 def direct_url():
-    url = server().fresh_url(server().tcp_url)
-    open_store(url).close()
+    url = server().store_url(server().tcp_url)
     yield url
     server().drop(url)
 

@@ -52,7 +52,7 @@ def source_url(tmp_path):
 
 @pytest.fixture
 def target_url():
-    url = server().fresh_url()
+    url = server().store_url()
     yield url
     server().drop(url)
 

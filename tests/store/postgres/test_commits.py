@@ -55,7 +55,7 @@ def proxy(own_server):
 
 @pytest.fixture
 def url():
-    url = server().fresh_url(server().tcp_url)
+    url = server().store_url(server().tcp_url)
     yield url
     server().drop(url)
 

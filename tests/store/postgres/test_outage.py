@@ -42,10 +42,9 @@ def proxy(own_server):
 @pytest.fixture
 def open_through(proxy):
     """Open stores whose connection goes through the proxy, with the server's clock."""
-    url = server().fresh_url(server().tcp_url)
-    # Made by another connection: one that has committed often sends a COMMIT by the
-    # name under which it has prepared it, and the proxy knows it by its text.
-    open_store(url).close()
+    url = server().store_url(server().tcp_url)
+    # Not made through the proxy: a connection that has committed often sends a COMMIT
+    # by the name under which it has prepared it, and the proxy knows it by its text.
     opened = []
 
     def make(patience_s=PATIENCE_S):

@@ -39,6 +39,14 @@ def guest(admin):
 
 
 @pytest.fixture
+def empty_url():
+    """A URL whose schema does not exist yet."""
+    url = server().fresh_url()
+    yield url
+    server().drop(url)
+
+
+@pytest.fixture
 def wait_briefly(store_url):
     """Begin a transaction that takes a statement's locks until told to end."""
     schema = query_of(store_url)["schema"]
@@ -197,17 +205,17 @@ def test_a_newer_schema_is_used_on_postgresql(store, store_url):
         open_store(store_url)
 
 
-def test_another_applications_schema_is_refused(store_url):
+def test_another_applications_schema_is_refused(empty_url):
     """A foreign table named meta: nothing is made beside it."""
-    schema = sql.Identifier(query_of(store_url)["schema"])
-    with server().connect(store_url) as owner:
+    schema = sql.Identifier(query_of(empty_url)["schema"])
+    with server().connect(empty_url) as owner:
         owner.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
         owner.execute(sql.SQL("CREATE TABLE {}.meta (colour text)").format(schema))
         with pytest.raises(StoreRefused):
-            open_store(store_url)
+            open_store(empty_url)
         tables = owner.execute(
             "SELECT count(*) FROM pg_tables WHERE schemaname = %s",
-            [query_of(store_url)["schema"]],
+            [query_of(empty_url)["schema"]],
         ).fetchone()
     assert tables == (1,)
 
@@ -229,7 +237,7 @@ def test_a_database_in_another_encoding_is_refused(admin):
         admin.execute("DROP DATABASE jobpool_latin")
 
 
-def test_eight_processes_can_migrate_at_once(store_url):
+def test_eight_processes_can_migrate_at_once(empty_url):
     """All of them start, on one schema of one version."""
     program = (
         "import sys; from jobpool.store.opening import open_store; sys.stdin.read(1); "
@@ -237,7 +245,7 @@ def test_eight_processes_can_migrate_at_once(store_url):
     )
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", program, store_url],
+            [sys.executable, "-c", program, empty_url],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -252,7 +260,7 @@ def test_eight_processes_can_migrate_at_once(store_url):
     ] * 8
 
 
-def test_a_process_killed_while_migrating_leaves_nothing_half_made(store_url):
+def test_a_process_killed_while_migrating_leaves_nothing_half_made(empty_url):
     """The next process makes it, and no lock is left."""
     program = (
         "import sys; from jobpool.store.postgres.connection import connect; "
@@ -260,13 +268,13 @@ def test_a_process_killed_while_migrating_leaves_nothing_half_made(store_url):
         "from jobpool.store.opening import open_store; open_store(sys.argv[1])"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, store_url],
+        [sys.executable, "-c", program, empty_url],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as process:
         process.stdout.readline()
         os.kill(process.pid, signal.SIGKILL)
-    store = open_store(store_url)
+    store = open_store(empty_url)
     begin_run(store)
     assert store.enqueue([new_job()])[0].created
     store.close()

@@ -128,8 +128,7 @@ def run_move_point(point):
 
 @contextlib.contextmanager
 def _target():
-    url = server().fresh_url()
-    open_store(url).close()
+    url = server().store_url()
     try:
         yield url
     finally:

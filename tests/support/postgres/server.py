@@ -25,6 +25,9 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import psycopg
 from psycopg import sql
 
+from jobpool.store.opening import open_store
+from support.postgres.recycling import Recycler
+
 DATABASE = "jobpool_tests"
 OWNER = "jobpool_owner"
 FOLDER_OF_VERSION = {"16": "pginstall", "18": "pginstall18"}
@@ -62,6 +65,7 @@ class Server:
         """The same role over TCP, with its password."""
         self.admin_url = admin_url
         """A superuser, or the same role on a given server."""
+        self._recycler = Recycler(self.connect)
 
     @property
     def is_ours(self) -> bool:
@@ -72,9 +76,25 @@ class Server:
         """Return *base* (or `url`) with an unused schema."""
         return with_query(base or self.url, schema=f"t_{secrets.token_hex(6)}")
 
+    def store_url(self, base: str | None = None) -> str:
+        """Return *base* (or `url`) with the schema of a store that is as new.
+
+        Args:
+            base: another way to this server, for the same role.
+        """
+        schema = self._recycler.take()
+        if schema is None:
+            url = self.fresh_url()
+            open_store(url).close()
+            schema = query_of(url)["schema"]
+            self._recycler.learn(schema)
+        return with_query(base or self.url, schema=schema)
+
     def drop(self, url: str) -> None:
-        """Remove the schema that a URL names, with all that is in it."""
+        """Remove the schema that a URL names, or empty its store for another test."""
         schema = query_of(url)["schema"]
+        if self._recycler.give_back(schema):
+            return
         with self.connect() as connection:
             connection.execute("SET client_min_messages = error")
             # A forgotten transaction should be named, not waited for.
@@ -149,10 +169,12 @@ class OwnServer(Server):
 
     def stop(self, mode: str = "fast") -> None:
         """Stop the server: smart, fast (sessions end) or immediate (as in a crash)."""
+        self._recycler.disconnect()
         self._command(f"stop {mode}")
 
     def kill(self) -> None:
         """Kill the server's first process without any warning."""
+        self._recycler.disconnect()
         self._command("kill")
 
     def close(self) -> None:
