@@ -13,6 +13,7 @@ from jobpool.store.memory.store import MemoryStore
 from jobpool.store.opening import open_store
 from jobpool.store.sqlite.connection import write_lock
 from support.postgres.server import server
+from support.store.new_file import place_new_file
 from support.store.storing import ManualClock, begin_run
 
 ENGINES = ["sqlite", "postgres", "memory"]
@@ -43,7 +44,12 @@ def new_store_url(request, tmp_path):
         yield lambda: f"memory:{next(numbers)}"
         return
     if request.param == "sqlite":
-        yield lambda: f"sqlite:///{tmp_path}/jobs{next(numbers)}.db"
+
+        def place():
+            place_new_file(path := tmp_path / f"jobs{next(numbers)}.db")
+            return f"sqlite:///{path}"
+
+        yield place
         return
     made = []
 
@@ -64,7 +70,10 @@ def lock_file(database_path):
 @pytest.fixture
 def store_url(new_store_url, database_path):
     url = new_store_url()
-    return f"sqlite:///{database_path}" if url.startswith("sqlite") else url
+    if url.startswith("sqlite"):
+        Path(url.removeprefix("sqlite:///")).rename(database_path)
+        return f"sqlite:///{database_path}"
+    return url
 
 
 @pytest.fixture

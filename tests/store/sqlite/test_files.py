@@ -336,9 +336,7 @@ def test_every_refusal_to_open_is_a_store_error(tmp_path):
             open_store(url_of(path))
 
 
-def test_the_database_is_never_readable_by_others(
-    database_path, store_factory, monkeypatch
-):
+def test_the_database_is_never_readable_by_others(database_path, monkeypatch):
     """It is created with its final mode."""
     modes = []
 
@@ -347,7 +345,7 @@ def test_the_database_is_never_readable_by_others(
         chmod(fd, mode)
 
     monkeypatch.setattr(os, "fchmod", record)
-    store_factory()
+    open_store(url_of(database_path)).close()
     assert modes[0] & 0o177 == 0
     assert database_path.stat().st_mode & 0o777 == 0o600
 

@@ -9,6 +9,7 @@ from jobpool.core.jobs.job import Evidence, JobState, NewJob, Settlement
 from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.store.opening import open_store
 from jobpool.store.records import KindRecord, Run
+from support.store.new_file import place_new_file
 from support.store.storing import started
 
 SCHEMA = json.dumps(
@@ -57,6 +58,7 @@ def url_of(folder):
 
 def stored(folder):
     """Open the store of a folder, with one living supervisor that knows a kind."""
+    place_new_file(folder / "jobpool.db")
     store = open_store(url_of(folder))
     store.begin_run(RUN, [KIND], 60.0)
     return store

@@ -37,6 +37,7 @@ from support.store.model import (
     S,
     fields_of,
 )
+from support.store.new_file import place_new_file
 from support.store.storing import ManualClock, begin_run, new_job
 
 TTL_S = 60
@@ -80,7 +81,8 @@ class StoreMachine(RuleBasedStateMachine):
         directory = self.exits.enter_context(
             tempfile.TemporaryDirectory(prefix="jobpool-model-")
         )
-        return lambda: open_store(f"sqlite:///{directory}/jobs.db", clock=self.clock)
+        place_new_file(path := f"{directory}/jobs.db")
+        return lambda: open_store(f"sqlite:///{path}", clock=self.clock)
 
     def teardown(self):
         for store in self.stores:
