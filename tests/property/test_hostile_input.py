@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jobpool.cli.exits import Exit
-from jobpool.cli.jobs.arguments import Checker
+from jobpool.cli.jobs.arguments.checker import Checker
 from jobpool.cli.launch import launch
 from jobpool.cli.root import cli
 from jobpool.core import event_lines

@@ -85,6 +85,7 @@ def makes_many() -> None:
     assert_type(jobs.enqueue_many(thumbnail, [{"path": "a"}]), int)
     assert_type(jobs.enqueue_many(thumbnail.call(p) for p in "abc"), int)
     jobs.enqueue_many([thumbnail.call("a"), fetch.options(key="k").call("u")])
+    assert_type(jobs.replay(17, fetch.call("u")), Job[bytes])
 
 
 async def uses_async() -> None:
@@ -109,6 +110,7 @@ def is_wrong() -> None:
     jobs.enqueue_many(thumbnail.call(n) for n in range(3))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.enqueue_many(thumbnail)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     jobs.enqueue_many(thumbnail, [5])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    jobs.replay(17, thumbnail)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.get(b"1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.job("cpu", timout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     del number

@@ -44,6 +44,9 @@ _COMMANDS = {
     "cancel": _Command("jobs.operate:cancel", "Cancel jobs."),
     "retry": _Command("jobs.operate:retry", "Run dead or waiting jobs now."),
     "release": _Command("jobs.operate:release", "Put quarantined jobs back in line."),
+    "replay": _Command(
+        "jobs.arguments.replay:replay", "Run jobs again with other arguments."
+    ),
     "pause": _Command("admin.pause:pause", "Stop starting jobs: a pool, a kind, all."),
     "resume": _Command("admin.pause:resume", "Undo a pause: a pool, a kind, all."),
     "reclaim": _Command("admin.reclaim:reclaim", "Take back a dead supervisor's jobs."),

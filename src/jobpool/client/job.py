@@ -11,11 +11,12 @@ import msgspec
 
 from jobpool.client.gateway import Gateway
 from jobpool.core.clock import Clock, SystemClock
-from jobpool.core.jobs.job import FINISHED, Attempt, JobState
+from jobpool.core.jobs.job import FINISHED, Attempt, JobState, NewJob
 from jobpool.core.jobs.job import Job as StoredJob
 from jobpool.core.safe_text import unstated_error
 from jobpool.core.units import DurationLike, duration_s, show_duration
 from jobpool.errors import (
+    CodecMismatch,
     ConfigError,
     JobErased,
     JobNotFound,
@@ -26,7 +27,7 @@ from jobpool.errors import (
 )
 
 if TYPE_CHECKING:
-    from jobpool.operations.action import Action
+    from jobpool.operations.action import Action, Done
 
 R = TypeVar("R")
 
@@ -262,7 +263,61 @@ def act(
     return False
 
 
-def operate(gateway: Gateway, action: Action) -> bool:
+def replace(
+    gateway: Gateway, job_id: int, new: NewJob, schema: bytes, note: str | None
+) -> int:
+    """Replace a job that has ended by a new one with its options; return the new id.
+
+    Args:
+        gateway: to the store.
+        job_id: the old job.
+        new: the new one's kind, pool and arguments.
+        schema: of the arguments.
+        note: why, for the audit trail.
+
+    Raises:
+        JobNotFound: no job has this id.
+        UsageError: it cannot be replaced; nothing was changed.
+    """
+    from jobpool.operations.action import Done  # noqa: PLC0415 - see `operate`
+    from jobpool.operations.argument_changes import (  # noqa: PLC0415 - see `operate`
+        ALL,
+        changed_paths,
+    )
+    from jobpool.operations.replay import (  # noqa: PLC0415 - see `operate`
+        Replacement,
+        Replay,
+        successor,
+    )
+    from jobpool.operations.selection import Selection  # noqa: PLC0415 - see `operate`
+
+    encoding = gateway.encoding
+
+    def replacement(old: StoredJob, payload: bytes) -> Replacement:
+        given = encoding.decoded(new.payload, new.codec)
+        try:
+            changed = changed_paths(encoding.decoded(payload, old.codec), given, schema)
+        except CodecMismatch:  # Nobody can tell; the call says all that is needed.
+            changed = (ALL,)
+        if not changed and old.kind == new.kind:
+            raise UsageError(
+                "its arguments would be the same; to run it again as it is, use retry()"
+            )
+        made = successor(
+            old, kind=new.kind, pool=new.pool, payload=new.payload, codec=new.codec
+        )
+        return Replacement(made, changed)
+
+    done = Done()
+    action = Replay(jobs=Selection(ids=(job_id,)), replace=replacement, note=note)
+    operate(gateway, action, done)
+    if job_id in done.replaced_by:
+        return done.replaced_by[job_id]
+    gateway.read(job_id)
+    raise UsageError(f"{'; '.join(done.refused)}. Nothing was replayed")
+
+
+def operate(gateway: Gateway, action: Action, done: Done | None = None) -> bool:
     """Carry out an action as this process's user; return whether it changed anything.
 
     Raises:
@@ -280,7 +335,7 @@ def operate(gateway: Gateway, action: Action) -> bool:
     (program, *_) = getattr(sys, "argv", ()) or ("",)
     name = program.rpartition("/")[2] or "interactive"
     principal = local_principal(f"Python ({name})")
-    return layer.operate(store, principal, action).is_made
+    return layer.operate(store, principal, action, done).is_made
 
 
 def wait_finished(

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from jobpool.client.declare.options import DEFAULT, Options
 from jobpool.client.encoding import Encoding
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.invoke.completion import ConnectionCompleter
-from jobpool.client.job import Job, act, operate
+from jobpool.client.job import Job, act, operate, replace
 from jobpool.client.registration import Registration
 from jobpool.core.application.codec import Codec
 from jobpool.core.application.current import set_completer
@@ -28,6 +28,7 @@ BATCH_JOBS_MAX = 1000
 BATCH_BYTES_MAX = 4 * 2**20
 """Also the end of a batch: memory stays bounded, and it fits one message."""
 
+R = TypeVar("R")
 _Batch = tuple[Sequence[NewJob], Any]
 """Jobs, and the caller's connection to write them on."""
 _RELEASED = ("quarantined",)
@@ -181,6 +182,54 @@ class JobPool(Registration):
     def release(self, job_id: int, *, note: str | None = None) -> bool:
         """Let a quarantined job run again; as `retry`."""
         return act(self._gateway, "release", _checked_id(job_id), note, _RELEASED)
+
+    def replay(self, job_id: int, call: Call[R], *, note: str | None = None) -> Job[R]:
+        """Replace a job that has ended by a new one: `jobs.replay(17, load.call(7))`.
+
+        The new job has the key, unique text, tenant, priority and limits of the old
+        one, which stays as it was and is not retried any more.
+
+        Args:
+            job_id: the old job.
+            call: the handler to run, the same or another one, with its arguments;
+                without options.
+            note: why, at most 1,000 characters; kept in the audit trail, with the paths
+                of the arguments that have changed.
+
+        Returns:
+            The new job.
+
+        Raises:
+            JobNotFound: no job has this id.
+            UsageError: it has not ended, or was replaced already; nothing would change;
+                another job has its key or unique text; or it cannot be done here.
+                Nothing was changed.
+        """
+        if not isinstance(call, Call):
+            raise UsageError(
+                f"replay: expected a call, such as handler.call(...), got "
+                f"{type(call).__name__}; nothing was replayed"
+            )
+        job, handler = call.job, self._by_name.get(call.job.kind)
+        if (
+            handler is None
+            or job != handler.new_job(DEFAULT, job.payload)
+            or call.connection is not None
+        ):
+            raise UsageError(
+                f"replay: expected a call of a handler of this JobPool without options "
+                f"of its own, got one of {job.kind} that differs: the new job has the "
+                "options of the old one. Nothing was replayed"
+            )
+        schema = handler.spec.schema
+        new_id = replace(self._gateway, _checked_id(job_id), job, schema, note)
+        return Job(
+            new_id,
+            job.kind,
+            created=True,
+            gateway=self._gateway,
+            decode=self.decoder_of(job.kind),
+        )
 
     def pause(
         self,

@@ -19,6 +19,10 @@ class Change(NamedTuple):
     jobs: int = 0
     ids: Sequence[int] = ()
     """The jobs that it was applied to, where they still exist."""
+    new_ids: Sequence[int] = ()
+    """The jobs that have replaced them."""
+    changed: Sequence[str] = ()
+    """Paths of the arguments that were changed; never their values."""
 
 
 Step = Callable[[], Change]
@@ -39,6 +43,8 @@ class Done:
     """Remarks about ids that it does not apply to."""
     notes: Sequence[str] = ()
     """What is worth knowing about it."""
+    replaced_by: dict[int, int] = field(default_factory=dict)
+    """New jobs by those that they have replaced."""
     canaries: dict[int, str] = field(default_factory=dict)
     """States, as shown, of the jobs that were to end before the rest follows."""
     ended: set[int] = field(default_factory=set)

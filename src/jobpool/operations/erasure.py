@@ -276,7 +276,8 @@ def _decoded(target: str) -> dict[str, Any]:
 
 def _names_any(target: Mapping[str, Any], ids: Sequence[int]) -> bool:
     """Say whether an entry names one of some jobs, or may do so; *ids* in order."""
-    for first, last in ranges(str(target.get("ids", ""))):
+    texts = (str(target.get(part, "")) for part in ("ids", "new_ids"))
+    for first, last in (pair for text in texts for pair in ranges(text)):
         place = bisect_left(ids, first)
         if place < len(ids) and ids[place] <= last:
             return True

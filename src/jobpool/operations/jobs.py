@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from jobpool.core.jobs.job import FINISHED, JobState
+from jobpool.core.jobs.job import FINISHED, Job, JobState
 from jobpool.errors import UsageError
 from jobpool.operations.action import Action, Change, Done, Step
 from jobpool.operations.principal import Principal
@@ -41,6 +41,8 @@ class JobsAction(Action, frozen=True, kw_only=True):
     """The states that a filter without any selects."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """A hint for jobs in other states."""
+    spares_replaced: ClassVar[bool] = True
+    """It leaves jobs alone that others have replaced."""
 
     def target(self) -> dict[str, Any]:
         """See `Action.target`."""
@@ -59,9 +61,20 @@ class JobsAction(Action, frozen=True, kw_only=True):
             )
         states = self._meant
         if which is None:
-            return by_id(store, self.jobs.ids, states, self.past, self.elsewhere)
+            return by_id(
+                store,
+                self.jobs.ids,
+                states,
+                self.past,
+                self.elsewhere,
+                spares_replaced=self.spares_replaced,
+            )
         found = matching(store, which, states)
-        return Selected([job.id for job in found if not job.is_erased][::-1], [])
+        kept = [job.id for job in found if not self._is_spared(job)]
+        return Selected(kept[::-1], [])
+
+    def _is_spared(self, job: Job) -> bool:
+        return job.is_erased or (self.spares_replaced and job.replaced_by is not None)
 
     @property
     def _meant(self) -> tuple[str, ...]:
@@ -78,15 +91,19 @@ class JobsAction(Action, frozen=True, kw_only=True):
 
     def batches(self, store: Store, ids: Sequence[int]) -> Iterator[Step]:
         """Yield a step for each batch, no faster than was said."""
-        size = _BATCH
+        for batch in self.paced(ids, _BATCH):
+            yield self._step(store, batch)
+
+    def paced(self, ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+        """Yield batches of at most *size*, no faster than was said."""
         if self.per_s is not None:
-            size = max(1, min(_BATCH, int(self.per_s / _BATCHES_PER_S)))
+            size = max(1, min(size, int(self.per_s / _BATCHES_PER_S)))
         begun_s = time.monotonic()
         for start in range(0, len(ids), size):
             if self.per_s is not None:
                 due_s = begun_s + start / self.per_s
                 time.sleep(max(0.0, due_s - time.monotonic()))
-            yield self._step(store, ids[start : start + size])
+            yield ids[start : start + size]
 
     def _step(self, store: Store, ids: Sequence[int]) -> Step:
         def step() -> Change:
@@ -112,6 +129,7 @@ class Cancel(JobsAction, frozen=True, kw_only=True):
     states = ("waiting", "pending", "retryable", "runnable", "leased", "quarantined")
     usual = ("waiting", "pending", "retryable", "runnable", "leased")
     elsewhere = {"dead": "it has ended already"}  # noqa: RUF012 - a constant
+    spares_replaced = False
 
     def act(self, store: Store, ids: Sequence[int]) -> int:
         """See `JobsAction.act`."""

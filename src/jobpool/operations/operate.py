@@ -22,6 +22,7 @@ from jobpool.operations.id_ranges import IdRanges
 from jobpool.operations.jobs import Cancel, Release, Retry
 from jobpool.operations.principal import NAME_MAX, Principal, Role
 from jobpool.operations.queue import Enqueue, Pause, Prune, Reclaim, Resume
+from jobpool.operations.replay import Replay
 from jobpool.operations.restored import Restored
 from jobpool.store.protocol import Store
 from jobpool.store.records import AuditEntry, AuditFilter
@@ -31,6 +32,7 @@ LEAST_ROLE: Mapping[type[Action], Role] = {
     Cancel: Role.OPERATOR,
     Retry: Role.OPERATOR,
     Release: Role.OPERATOR,
+    Replay: Role.OPERATOR,
     Enqueue: Role.OPERATOR,
     Pause: Role.OPERATOR,
     Resume: Role.OPERATOR,
@@ -48,6 +50,10 @@ REFUSALS_MAX = 100
 """Rows for refusals of one name within an hour: nobody fills a disk by asking."""
 _IDS = "ids"
 """The part of a target that says which jobs: bounded by itself, and extended."""
+_NEW_IDS = "new_ids"
+"""Likewise, of jobs that have replaced those."""
+_PATHS_MAX = 50
+"""Most paths of changed arguments that one row has."""
 _LIST_MAX = 20
 """Most values of a list in a target, such as states."""
 _HOUR_MS = 3_600_000
@@ -100,7 +106,8 @@ class _Row:
 
     def _begin(self) -> None:
         self._id: int | None = None
-        self._ids = IdRanges()
+        self._ids = {_IDS: IdRanges(), _NEW_IDS: IdRanges()}
+        self._changed: dict[str, None] = {}
         self._jobs = 0
 
     def take(self, step: Step, done: Done) -> None:
@@ -128,14 +135,24 @@ class _Row:
             return self._extend(change)
 
     def _extend(self, change: Change) -> int:
-        self._ids.add(change.ids)
+        self._ids[_IDS].add(change.ids)
+        self._ids[_NEW_IDS].add(change.new_ids)
+        self._changed.update(dict.fromkeys(change.changed))
         self._jobs += change.jobs
-        ids = str(self._ids)
-        target = {**self._target, _IDS: ids} if ids else self._target
+        ids = {name: text for name, one in self._ids.items() if (text := str(one))}
         entry = msgspec.structs.replace(
-            self._entry, target=_as_text(target), jobs=self._jobs
+            self._entry,
+            target=_as_text({**self._target, **ids}),
+            jobs=self._jobs,
+            changed=self._paths(),
         )
         return self._store.audit(entry, self._id)
+
+    def _paths(self) -> str | None:
+        """Return which arguments were changed; None: that is not what was done."""
+        paths = list(self._changed)
+        cut = ["…"] if len(paths) > _PATHS_MAX else []
+        return ", ".join(paths[:_PATHS_MAX] + cut) or None
 
 
 def _note(action: Action) -> str | None:

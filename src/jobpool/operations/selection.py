@@ -56,6 +56,8 @@ def by_id(
     states: Sequence[str],
     past: str,
     elsewhere: Mapping[str, str],
+    *,
+    spares_replaced: bool,
 ) -> Selected:
     """Split ids into those in one of *states* and remarks about the others.
 
@@ -65,6 +67,7 @@ def by_id(
         states: as shown.
         past: what would be done to them, as a past participle.
         elsewhere: hints for jobs in other states, by state.
+        spares_replaced: jobs that others have replaced are left alone.
     """
     selected = Selected([], [])
     for job_id in dict.fromkeys(ids):
@@ -74,6 +77,10 @@ def by_id(
         elif job.is_erased:
             selected.refused.append(
                 f"job {job_id} was erased: it has no arguments any more"
+            )
+        elif spares_replaced and job.replaced_by is not None:
+            selected.refused.append(
+                f"job {job_id} was replaced by job {job.replaced_by} and stays as it is"
             )
         elif job.shown_state in states:
             selected.ids.append(job_id)

@@ -70,8 +70,10 @@ def target_of(row: AuditRow) -> Mapping[str, Any]:
 def _is_about(row: AuditRow, job_id: int, job: Job | None) -> bool | None:
     """Say whether an action was done to a job; None: it may have been."""
     target = target_of(row)
-    ids = target.get("ids")
-    is_named = names(ids, job_id) if isinstance(ids, str) else False
+    named = (names(str(target.get(part, "")), job_id) for part in ("new_ids", "ids"))
+    has_made_it, is_named = named
+    if has_made_it is not False:
+        return has_made_it
     if is_named is None and job is not None:
         own = {"kind": job.kind, "pool": job.pool, "tenant": job.tenant}
         if any(target.get(name, value) != value for name, value in own.items()):

@@ -509,8 +509,8 @@ class Store(Protocol):
 
         Returns:
             The new job's id for each; None: nothing was changed for this one. Its job
-            does not exist, has not ended or was replaced already; or another job holds
-            the key or the unique text.
+            does not exist, has not ended, or was replaced or erased; or another job
+            holds the key or the unique text.
 
         Raises:
             UsageError: a new job cannot be stored.

@@ -14,6 +14,7 @@ from jobpool.operations.jobs import Cancel, Release, Retry
 from jobpool.operations.operate import LEAST_ROLE, NOTE_MAX, REFUSALS_MAX, operate
 from jobpool.operations.principal import Principal, Role
 from jobpool.operations.queue import Enqueue, Pause, Prune, Reclaim, Resume
+from jobpool.operations.replay import Replacement, Replay, successor
 from jobpool.operations.selection import Selection
 from jobpool.store.records import AuditEntry, AuditFilter, Filter
 from support.store.storing import ended, lease, lease_one, new_job, succeeded
@@ -118,6 +119,13 @@ def test_the_trail_has_a_retention_of_its_own(store, clock):
 
 # -- together or not at all -----------------------------------------------------------
 
+
+def repaired(job, _payload):
+    """What a replay makes of a job."""
+    new = successor(job, kind=job.kind, pool=job.pool, payload=b'{"n":1}')
+    return Replacement(new, ("/n",))
+
+
 ACTIONS = {
     "cancel": lambda ids: Cancel(jobs=by_ids(*ids)),
     "cancel by filter": lambda _: Cancel(jobs=by_kind()),
@@ -127,6 +135,9 @@ ACTIONS = {
     ),
     "pause": lambda _: Pause(pool="cpu"),
     "resume": lambda _: Resume(kind="shop.resize"),
+    "replay": lambda _: Replay(
+        jobs=by_kind("shop.resize", "canceled"), replace=repaired
+    ),
     "prune": lambda _: Prune(retention=Retention(canceled_s=0.0)),
 }
 

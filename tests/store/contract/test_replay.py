@@ -148,6 +148,13 @@ def test_of_two_that_want_the_same_the_first_gets_it(store):
     assert store.get(third).replaced_by is None
 
 
+def test_an_erased_job_is_not_replaced(store):
+    """What is known of it elsewhere does not come back."""
+    old_id = dead(store)
+    store.erase([old_id])
+    assert store.replay([Replay(job_id=old_id, new=new_job(payload=FIXED))]) == [None]
+
+
 def test_a_full_queue_does_not_refuse_a_replay(store_factory, store):
     """As it refuses no retry: the job had been accepted once."""
     old_id = dead(store)

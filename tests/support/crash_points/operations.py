@@ -21,6 +21,7 @@ from jobpool.operations.jobs import Cancel, Retry
 from jobpool.operations.operate import operate
 from jobpool.operations.principal import Principal, Role
 from jobpool.operations.queue import Pause
+from jobpool.operations.replay import Replacement, Replay, successor
 from jobpool.operations.restored import Restored
 from jobpool.operations.selection import Selection
 from jobpool.sandbox.runs.run_directory import remove_run
@@ -65,6 +66,12 @@ KNOWN = {"cpu": ("shop.thumbnail",)}
 SOMEBODY = Principal(who="somebody", role=Role.ADMIN, origin="a test")
 _CANCEL = Cancel(jobs=Selection(ids=(9, 10)))
 _RETRY = Retry(jobs=Selection(ids=(6, 7)))
+_REPLAY = Replay(
+    jobs=Selection(ids=(6, 7)),
+    replace=lambda job, _payload: Replacement(
+        successor(job, kind=job.kind, pool=job.pool, payload=b'{"n":1}'), ("/n",)
+    ),
+)
 _NEWEST = len(load_migrations("sqlite"))
 _AT_ONCE = Retention(**{f"{state}_s": 0.0 for state in ("succeeded", "dead")})
 
@@ -343,6 +350,10 @@ OPERATIONS = {
             lambda store, _given: store.wipe(),
             lambda store, _given: store.erase([6, 7]),
         ),
+    ),
+    "replayed": Operation(
+        finished,
+        (lambda store, _given: operate(store, SOMEBODY, _REPLAY),),
     ),
     "move-source": Operation(without_run, (_close_source, _move_on)),
     "move-abandon": Operation(moving, (_give_up_moving,)),

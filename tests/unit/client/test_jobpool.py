@@ -187,6 +187,13 @@ def test_in_a_handler_jobs_are_read_through_the_supervisor(store, jobs, add):
     assert store.get_calls == 0
 
 
+def a_call(jobs):
+    @jobs.job("cpu", kind="sub")
+    def sub(a: int) -> int: ...
+
+    return sub.call(1)
+
+
 @pytest.mark.parametrize(
     "step",
     [
@@ -195,6 +202,7 @@ def test_in_a_handler_jobs_are_read_through_the_supervisor(store, jobs, add):
         lambda jobs, job: job.wait(),
         lambda jobs, job: job.cancel(),
         lambda jobs, job: jobs.retry(1),
+        lambda jobs, job: jobs.replay(1, a_call(jobs)),
         lambda jobs, job: jobs.transaction(None).__enter__(),
     ],
 )
@@ -238,6 +246,7 @@ def test_in_a_transaction_a_call_that_would_wait_for_it_is_refused(store, jobs, 
             lambda: jobs.enqueue_many(add, [{"a": 1}]),
             lambda: jobs.cancel(1),
             lambda: jobs.retry(1),
+            lambda: jobs.replay(1, add.call(2)),
             lambda: jobs.wait(1),
             lambda: jobs.transaction(connection).__enter__(),
         ):

@@ -12,9 +12,9 @@ from jobpool.operations.principal import Role
 
 MAY = {
     "viewer": set(),
-    "operator": {"cancel", "retry", "release", "enqueue", "pause", "resume"},
+    "operator": {"cancel", "retry", "release", "replay", "enqueue", "pause", "resume"},
     "admin": {
-        *("cancel", "retry", "release", "enqueue", "pause", "resume"),
+        *("cancel", "retry", "release", "replay", "enqueue", "pause", "resume"),
         *("prune", "erase", "reclaim", "restored"),
     },
 }

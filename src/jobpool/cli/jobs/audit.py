@@ -16,7 +16,7 @@ from jobpool.cli.output import ago, counted, encodable, print_json, print_rows
 from jobpool.core.event_lines import iso_time
 from jobpool.core.units import show_duration
 from jobpool.operations.trail import Entry, entries, target_of
-from jobpool.store.records import AuditFilter
+from jobpool.store.records import AuditFilter, AuditRow
 
 _MAYBE = "may include this job"
 _COLUMNS = ("AT", "WHO", "FROM", "ACTION", "JOBS", "TARGET", "NOTE")
@@ -95,6 +95,7 @@ def audit_lines(listed: Sequence[Entry], now_ms: int) -> Iterator[str]:
             ago(row.at_ms, now_ms),
             f"{counted(row.jobs, 'job')}{'' if entry.is_certain else f', {_MAYBE}'}",
             row.origin,
+            _changes(row),
             row.note,
         )
         yield "  ".join(filter(None, parts))
@@ -102,7 +103,8 @@ def audit_lines(listed: Sequence[Entry], now_ms: int) -> Iterator[str]:
 
 def _cells(entry: Entry) -> tuple[Any, ...]:
     row = entry.row
-    target = _words(target_of(row)) + ("" if entry.is_certain else f"  ({_MAYBE})")
+    maybe = "" if entry.is_certain else f"({_MAYBE})"
+    target = "  ".join(filter(None, (_words(target_of(row)), _changes(row), maybe)))
     return (
         iso_time(row.at_ms),
         row.who,
@@ -112,6 +114,11 @@ def _cells(entry: Entry) -> tuple[Any, ...]:
         target,
         row.note,
     )
+
+
+def _changes(row: AuditRow) -> str:
+    """Return the paths of the arguments that were changed."""
+    return f"changed {row.changed}" if row.changed else ""
 
 
 def _words(target: Mapping[str, Any]) -> str:

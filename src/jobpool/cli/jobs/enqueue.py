@@ -18,7 +18,7 @@ import click
 from jobpool.cli.context import configured, has_app, opened, own_sources
 from jobpool.cli.flags import json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
-from jobpool.cli.jobs.arguments import Checker, encoded
+from jobpool.cli.jobs.arguments.checker import Checker, encoded
 from jobpool.cli.jobs.times import moment_ms
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.application.handler_spec import (

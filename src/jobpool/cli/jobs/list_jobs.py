@@ -165,6 +165,8 @@ def _progress(job: Job) -> str:
 def _reason(job: Job, now: int) -> str:
     """Return when it runs next, then the reason for its state."""
     reason = job.reason or job.error_class or ""
+    if job.replaced_by is not None:
+        return "; ".join(filter(None, (f"replaced by job {job.replaced_by}", reason)))
     if _is_running(job):
         before = f"before: {reason}" if reason else ""
         return "; ".join(filter(None, (_progress(job), before)))

@@ -124,6 +124,8 @@ def job_object(
         "priority": job.priority,
         "supervisor": job.supervisor,
         "slot": job.slot,
+        "replays": job.replays,
+        "replaced_by": job.replaced_by,
         "attempts": [attempt_object(attempt, full=full) for attempt in attempts],
     }
 

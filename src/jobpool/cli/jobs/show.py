@@ -82,6 +82,7 @@ def show(
         known = next((r for r in found.kinds() if r.kind == job.kind), None)
         payload = found.payload(job_id) or None if with_payload else None
         waits = _why_it_waits(found, job, known)
+        links = _links(found, job)
         done = _done(found, job_id)
     if as_json:
         maximum = known.max_attempts if known else None
@@ -95,7 +96,7 @@ def show(
             shown["payload"] = decoded(payload)
         print_json(encodable(shown))
         return
-    _print_job(job, attempts, known, waits)
+    _print_job(job, attempts, known, waits, links)
     if payload is not None:
         heading("PAYLOAD")
         text = payload.decode("utf-8", "replace")
@@ -162,8 +163,24 @@ def _meant(store: Store, job_id: int | None, key: str | None, kind: str | None) 
     return jobs[0]
 
 
+def _links(store: Store, job: Job) -> list[tuple[str, str]]:
+    """Return which job this one has replaced, and which has replaced this one."""
+    rows = []
+    for name, other_id in (("replays", job.replays), ("replaced", job.replaced_by)):
+        if other_id is not None:
+            other = store.get(other_id)
+            state = "was pruned" if other is None else f"is {other.shown_state}"
+            by = "by " * (name == "replaced")
+            rows.append((name, f"{by}job {other_id}, which {state}"))
+    return rows
+
+
 def _print_job(
-    job: Job, attempts: Sequence[Attempt], known: KindRecord | None, waits: str
+    job: Job,
+    attempts: Sequence[Attempt],
+    known: KindRecord | None,
+    waits: str,
+    links: Sequence[tuple[str, str]],
 ) -> None:
     now = now_ms()
     error = _plain(job.error, job.codec)
@@ -172,6 +189,7 @@ def _print_job(
     rows = [
         ("why", job.reason or ""),
         ("next", f"waits: {waits}" if waits else _what_next(job, known, now)),
+        *links,
         (
             "error",
             unstated_error(job.reason, job.error_class, error),
@@ -217,6 +235,8 @@ def _what_next(job: Job, known: KindRecord | None, now: int) -> str:
             wish = "; cancellation requested" if job.cancel_requested else ""
             ran = seconds(running_s(job, now))
             return f"{f'has run for {ran}' if ran else 'has just begun'}{wish}"
+        case _ if job.replaced_by is not None:
+            return ""
         case JobState.QUARANTINED:
             return f"nothing, until: jobpool release {job.id}"
         case JobState.DEAD:

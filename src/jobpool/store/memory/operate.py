@@ -9,6 +9,7 @@ from itertools import islice
 import msgspec
 
 from jobpool.core.clock import Clock
+from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import UNFINISHED, JobState, NewJob, erased_reason
 from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.store.memory.database import MemoryDatabase, Session
@@ -83,6 +84,8 @@ class Operating(Enqueueing, MisfitKeeping):
 
     def replay(self, replays: Sequence[Replay]) -> list[int | None]:
         """See `Store.replay`."""
+        if any(one.new.codec is not None for one in replays):
+            self.require(CODECS)
         with self._session.writing:
             now_ms = self._clock.utc_ms()
             check_new_jobs([one.new for one in replays], now_ms)
@@ -92,6 +95,8 @@ class Operating(Enqueueing, MisfitKeeping):
         table, new = self._database.jobs, replay.new
         old = table.get(replay.job_id)
         if old is None or old.state in UNFINISHED or old.replaced_by is not None:
+            return None
+        if not old.new.payload:  # it was erased
             return None
         by_key = None if new.key is None else table.by_key.get((new.kind, new.key))
         if by_key not in {None, old.id}:

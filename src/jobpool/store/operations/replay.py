@@ -32,6 +32,8 @@ class Replaying(Repairing, Enqueueing):
         self, replays: Sequence[Replay], known: Sequence[int]
     ) -> list[int | None]:
         wanted = as_json(known)
+        if not self._may_encode and any(one.new.codec for one in replays):
+            self._ask_for_codecs()
         with self._database.writing() as session:
             check_new_jobs(
                 [one.new for one in replays], self._database.known_ms(session)

@@ -1,11 +1,11 @@
 -- Replaying: a finished job is replaced by a new one.
 
 -- name: replayable
--- Of :ids, those that have ended and that no other job has replaced.
+-- Of :ids, those that have ended, and neither were replaced nor erased.
 SELECT id
 FROM jobpool.jobs
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
-  AND finished_at_ms IS NOT NULL AND replaced_by IS NULL
+  AND finished_at_ms IS NOT NULL AND replaced_by IS NULL AND payload <> ''
 
 -- name: give_up_keys
 -- Before the jobs are stored that take them over.

@@ -1,11 +1,14 @@
 -- Replaying: a finished job is replaced by a new one.
 
 -- name: replayable
--- Of :ids, those that have ended and that no other job has replaced.
+-- Of :ids, those that have ended, and neither were replaced nor erased.
 SELECT id
-FROM jobpool_jobs
+FROM jobpool_jobs AS j
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND finished_at_ms IS NOT NULL AND replaced_by IS NULL
+  AND NOT EXISTS (
+    SELECT 1 FROM jobpool_payloads AS p WHERE p.job_id = j.id AND p.payload = x''
+  )
 
 -- name: give_up_keys
 -- Before the jobs are stored that take them over.

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from jobpool.cli.jobs.arguments import Checker, encoded
+from jobpool.cli.jobs.arguments.checker import Checker, encoded
 from jobpool.errors import ArgumentsRejected
 
 Thumbnail = msgspec.defstruct(
