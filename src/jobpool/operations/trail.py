@@ -42,7 +42,14 @@ def entries(
     """
     job = None if job_id is None else store.get(job_id)
     if job is not None and which.since_ms is None:
-        since_ms = max(0, job.created_at_ms - _SLACK_MS)
+        # The clock may have been ahead when it was made, and set back since.
+        times = (
+            job.created_at_ms,
+            job.run_at_ms,
+            job.started_at_ms,
+            job.finished_at_ms,
+        )
+        since_ms = max(0, min(at for at in times if at is not None) - _SLACK_MS)
         which = msgspec.structs.replace(which, since_ms=since_ms)
     left = limit
     before: int | None = None

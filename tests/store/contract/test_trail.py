@@ -69,6 +69,14 @@ def test_a_stream_is_on_record_since_before_its_last_jobs(store, clock):
     assert about(store, 2) == [("enqueue", True)]
 
 
+def test_a_clock_that_was_set_back_hides_nothing(store, clock):
+    """The job was made while it was days ahead."""
+    (job_id,) = some(store, 1)
+    clock.advance(-3 * 86_400)
+    operate(store, ADMIN, Cancel(jobs=Selection(ids=(job_id,))))
+    assert about(store, job_id) == [("cancel", True)]
+
+
 def test_a_pruned_job_is_still_on_record(store):
     """Its number is never given again."""
     store.audit(
