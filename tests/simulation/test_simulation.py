@@ -25,8 +25,6 @@ SHRINKABLE = "run again what must not"
 
 
 @pytest.mark.timeout(600)
-# Another test of this process may have ended the tracker, as a stranger's.
-@pytest.mark.filterwarnings("ignore:resource_tracker:UserWarning")
 def test_every_promise_holds_in_thousands_of_lives() -> None:
     """No seed breaks an invariant, and together they meet every rare event."""
     sums = run_many(0, SEEDS, processes=min(2, os.cpu_count() or 1), enough=ENOUGH)

@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import multiprocessing
 import os
 import resource
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -179,6 +181,17 @@ def test_a_sweep_spares_processes_older_than_the_zygotes(tmp_path):
     finally:
         before.kill()
         before.wait()
+
+
+def test_a_rig_leaves_the_tests_own_resource_tracker_alone(tmp_path):
+    """It is asked for in a test and used by later ones: it warns if it was killed."""
+    context = multiprocessing.get_context("spawn")
+    resource_tracker._resource_tracker._stop()
+    rig = Rig(tmp_path)
+    rig.loaded()
+    context.Lock()
+    rig.close()
+    context.Lock()
 
 
 def test_a_zygotes_death_leaves_its_children_alone(rig):

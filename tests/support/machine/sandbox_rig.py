@@ -6,6 +6,7 @@ import select
 import time
 import uuid
 from functools import cache
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import ClassVar
 
@@ -59,6 +60,9 @@ class Rig:
     def __init__(self, directory, app="hostile", *, preload=True, env=None, where=APPS):
         self.directory = Path(directory)
         self.run_id = uuid.uuid4().hex
+        # A test may use it later. As any process that is younger than the zygote, it
+        # would be swept in the end, and whatever used it next would fail.
+        resource_tracker.ensure_running()
         self.zygote = Zygote.start(
             "cpu", self.run_id, app=app, directory=where, preload=preload, env=env
         )
