@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -123,6 +124,9 @@ class Root(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an expected error becomes one line and an exit code."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # What jobs and people wrote may hold what the terminal cannot show.
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

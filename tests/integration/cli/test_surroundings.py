@@ -15,6 +15,7 @@ from jobpool.cli import resources, root
 from jobpool.cli.exits import Exit, exit_of
 from jobpool.cli.flags import LaunchFlags
 from jobpool.cli.launch import launch
+from jobpool.store.records import AuditEntry
 from support.store.cli_store import RUN, run, stored
 
 JOBPOOL = [sys.executable, "-m", "jobpool"]
@@ -245,6 +246,24 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path):
     with listing.stderr as stream:
         assert stream.read() == b""
     assert listing.wait(30) == Exit.PIPE
+
+
+def test_a_terminal_that_cannot_show_a_text_gets_an_escape(tmp_path):
+    """A note in any language is no bug of ours where the locale is Latin-1."""
+    note = AuditEntry(
+        who="ann", role="r", origin="o", action="a", target="{}", note="é 中"
+    )
+    store = stored(tmp_path)
+    store.audit(note)
+    store.close()
+    result = subprocess.run(
+        [*JOBPOOL, "audit"],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=False,
+    )
+    assert result.returncode == 0
+    assert result.stdout.endswith("é \\u4e2d\n".encode("latin-1"))
 
 
 def test_a_closed_stdout_is_no_crash(tmp_path):
