@@ -98,11 +98,13 @@ class Cron:
         at = _EPOCH + max(at_ms, -1) * _MS
         local = at.astimezone(zone)
         start = local.replace(tzinfo=None, fold=0)
-        # Local times that have been, and will be once more within a day.
+        # How far clocks are about to be set back: to local times that have been.
         comes_back = _ZERO
         if self.follows_clock:
-            comes_back = _offset(local) - _offset((at + _DAY).astimezone(zone))
-            start -= max(comes_back, _ZERO)
+            comes_back = max(_set_back(zone, at, _DAY), _ZERO)
+            if comes_back and not _set_back(zone, at, comes_back):
+                comes_back = _ZERO  # those times are still to come
+            start -= comes_back
         best: int | None = None
         for time in self.times(start):
             instants = self._instants(zone, time)
@@ -111,7 +113,7 @@ class Cron:
             for instant in instants:
                 if instant > at_ms and (best is None or instant < best):
                     best = instant
-            if best is not None and comes_back <= _ZERO:
+            if best is not None and not comes_back:
                 break
         return best
 
@@ -126,6 +128,11 @@ class Cron:
         if offset > other:
             return (first, second) if self.follows_clock else (first,)
         return () if self.follows_clock else (_change(zone, second, first),)
+
+
+def _set_back(zone: tzinfo, at: datetime, within: timedelta) -> timedelta:
+    """Return by how much clocks are set back from a moment to so much later."""
+    return _offset(at.astimezone(zone)) - _offset((at + within).astimezone(zone))
 
 
 def _offset(local: datetime) -> timedelta:

@@ -131,7 +131,8 @@ def next_after(rule: Rule, at_ms: int, *, since_ms: int = 0) -> int | None:
         every_ms = rule.every_ms or EVERY_MIN_MS
         next_ms = at_ms + every_ms
         if not rule.from_end:
-            next_ms -= (at_ms - (rule.starts_ms or since_ms)) % every_ms
+            anchor_ms = since_ms if rule.starts_ms is None else rule.starts_ms
+            next_ms -= (at_ms - anchor_ms) % every_ms
         next_ms = max(next_ms, starts_ms)
     ends_ms = TIME_MAX_MS if rule.ends_ms is None else rule.ends_ms
     return None if next_ms is None or next_ms > ends_ms else next_ms

@@ -1,12 +1,22 @@
-"""Steps of a schedule, in arbitrary histories, against a naive reckoning of each."""
+"""Steps of a schedule: case by case, and in arbitrary histories against a naive one."""
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.schedules.plan import plan
 from jobpool.core.rules.schedules.policy import Missed, Overlap, Policy
-from jobpool.core.rules.schedules.rule import Rule
-from jobpool.core.rules.schedules.schedule import TickState
+from jobpool.core.rules.schedules.rule import Rule, jitter_of
+from jobpool.core.rules.schedules.schedule import (
+    FOREVER_MS,
+    OpenTick,
+    Progress,
+    ScheduleState,
+    TickState,
+)
+from jobpool.errors import ConfigError
 from support.schedules.world import SECOND_MS, World
 
 START_MS = 1_800_000_000_000
@@ -19,7 +29,7 @@ POLICIES = st.builds(
     catchup_max=st.sampled_from([1, 3, 1000]),
     overlap=st.sampled_from(Overlap),
     retry_over_tick=st.booleans(),
-)
+).filter(lambda one: not (one.retry_over_tick and one.overlap is Overlap.CANCEL_OTHER))
 RULES = st.builds(
     Rule,
     every_ms=st.sampled_from([1, 7, 30, 60, 200]).map(lambda s: s * SECOND_MS),
@@ -70,3 +80,206 @@ def test_each_time_is_dealt_with_once(policy, rule, events, limit):
             world.end(job)
         world.step()
     assert not [at for at in rest if world.ticks[at][0] is TickState.BUFFERED]
+
+
+HOUR_MS = 60 * MINUTE_MS
+HOURLY = Rule(every_ms=HOUR_MS)
+RUNS = OpenTick(START_MS, Progress.RUNNING, 1)
+RETRIES = OpenTick(START_MS, Progress.RETRYING, 1)
+ENDED = OpenTick(START_MS, Progress.ENDED, 1)
+DEAD = OpenTick(START_MS, Progress.DEAD, 1)
+FILLS = OpenTick(START_MS - HOUR_MS, Progress.RUNNING, 2, is_backfilled=True)
+TO_FILL = OpenTick(START_MS - HOUR_MS, Progress.BUFFERED, None, is_backfilled=True)
+WAITS = OpenTick(START_MS + 1, Progress.BUFFERED)
+DUE_MS = START_MS + HOUR_MS
+
+
+def state(*ticks, rule=HOURLY, policy=None, **changed):
+    """Return a schedule whose tick at START_MS was the last one."""
+    return ScheduleState(
+        name="report",
+        rule=rule,
+        policy=policy or Policy(),
+        since_ms=changed.pop("since_ms", START_MS - 48 * HOUR_MS),
+        last_ms=changed.pop("last_ms", START_MS),
+        ticks=ticks,
+        **changed,
+    )
+
+
+def told(found):
+    """Return what a plan does to ticks and jobs, without what is empty."""
+    new = {tick.nominal_ms - START_MS: str(tick.state) for tick in found.write}
+    begun = [nominal_ms - START_MS for nominal_ms in found.start]
+    skipped = [nominal_ms - START_MS for nominal_ms in found.skip]
+    parts = {"new": new, "begun": begun, "skipped": skipped, "cancel": [*found.cancel]}
+    return {name: part for name, part in parts.items() if part}
+
+
+NEW, AT_DUE = "new", HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("overlap", "ticks", "expected"),
+    [
+        ("skip", [ENDED], {NEW: {AT_DUE: "open"}}),
+        ("skip", [RUNS], {NEW: {AT_DUE: "skipped"}}),
+        ("skip", [RETRIES], {NEW: {AT_DUE: "open"}, "cancel": [1]}),
+        ("skip", [FILLS], {NEW: {AT_DUE: "buffered"}}),
+        ("skip", [FILLS, WAITS], {NEW: {AT_DUE: "skipped"}}),
+        ("buffer_one", [RUNS], {NEW: {AT_DUE: "buffered"}}),
+        ("buffer_one", [RUNS, WAITS], {NEW: {AT_DUE: "skipped"}}),
+        # What waits comes first, also before a retry of what ran before it.
+        ("buffer_one", [ENDED, WAITS], {NEW: {AT_DUE: "buffered"}, "begun": [1]}),
+        (
+            "buffer_one",
+            [RETRIES, WAITS],
+            {NEW: {AT_DUE: "buffered"}, "begun": [1], "cancel": [1]},
+        ),
+        ("buffer_all", [RUNS, WAITS], {NEW: {AT_DUE: "buffered"}}),
+        ("buffer_all", [RETRIES, WAITS], {NEW: {AT_DUE: "buffered"}}),
+        ("cancel_other", [RUNS], {NEW: {AT_DUE: "buffered"}, "cancel": [1]}),
+        ("cancel_other", [RETRIES], {NEW: {AT_DUE: "open"}, "cancel": [1]}),
+        (
+            "cancel_other",
+            [RUNS, WAITS],
+            {NEW: {AT_DUE: "buffered"}, "skipped": [1], "cancel": [1]},
+        ),
+        # What would have begun in this step is not begun.
+        ("cancel_other", [ENDED, WAITS], {NEW: {AT_DUE: "open"}, "skipped": [1]}),
+        ("cancel_other", [FILLS], {NEW: {AT_DUE: "buffered"}}),
+        ("allow_all", [RUNS, FILLS], {NEW: {AT_DUE: "open"}}),
+        # After a change of the policy.
+        ("allow_all", [RETRIES, WAITS], {NEW: {AT_DUE: "open"}, "begun": [1]}),
+        # Back-filled ticks wait for one another, and give way.
+        ("skip", [ENDED, TO_FILL], {NEW: {AT_DUE: "open"}}),
+        ("allow_all", [TO_FILL], {NEW: {AT_DUE: "open"}, "begun": [-HOUR_MS]}),
+    ],
+)
+def test_a_tick_beside_others(overlap, ticks, expected):
+    found = plan(state(*ticks, policy=Policy(overlap=Overlap(overlap))), DUE_MS)
+    assert told(found) == expected
+    assert found.done == ((START_MS,) if ENDED in ticks else ())
+    assert found.next_due_ms == DUE_MS + HOUR_MS
+
+
+def test_a_retry_is_kept_over_a_tick_on_request():
+    policy = Policy(retry_over_tick=True)
+    assert told(plan(state(RETRIES, policy=policy), DUE_MS)) == {
+        NEW: {AT_DUE: "skipped"}
+    }
+
+
+def test_nothing_is_due_before_its_time():
+    """Also with jitter, which moves when a tick is due and not its nominal time."""
+    rule = Rule(every_ms=HOUR_MS, jitter_ms=MINUTE_MS)
+    due_ms = DUE_MS + jitter_of(rule, "report")
+    early = plan(state(rule=rule), due_ms - 1)
+    assert (early.write, early.next_due_ms, early.last_ms) == ((), due_ms, START_MS)
+    assert told(plan(state(rule=rule), due_ms)) == {NEW: {AT_DUE: "open"}}
+
+
+@pytest.mark.parametrize("seconds", [60, 61])
+@pytest.mark.parametrize("missed", Missed)
+def test_a_tick_is_missed_after_a_minute(missed, seconds):
+    """One that could be stored within it is on time: no host was away."""
+    policy = Policy(missed=missed)
+    found = plan(state(policy=policy), DUE_MS + seconds * SECOND_MS)
+    if seconds == 61 and missed is Missed.SKIP:
+        assert (found.write, found.missed) == ((), 1)
+    else:
+        (tick,) = found.write
+        assert (tick.nominal_ms, tick.state) == (DUE_MS, TickState.OPEN)
+        assert tick.is_backfilled == (seconds == 61 and missed is Missed.ALL)
+        assert found.missed == 0
+
+
+def test_a_clock_that_was_ahead_silences_nobody():
+    """What it has written is later than now: it is ignored, and nothing is repeated."""
+    year_ms = 365 * 24 * HOUR_MS
+    ahead = state(last_ms=START_MS + year_ms, policy=Policy(missed=Missed.ALL))
+    back = plan(ahead, DUE_MS - 1)
+    assert (back.write, back.missed, back.next_due_ms) == ((), 0, DUE_MS)
+    assert back.last_ms < DUE_MS
+    assert told(plan(ahead, DUE_MS)) == {NEW: {AT_DUE: "open"}}
+    after = msgspec.structs.replace(ahead, last_ms=back.last_ms)
+    assert told(plan(after, DUE_MS)) == {NEW: {AT_DUE: "open"}}
+    made_ahead = state(since_ms=START_MS + year_ms, last_ms=None)
+    assert plan(made_ahead, DUE_MS).next_due_ms <= DUE_MS + HOUR_MS
+    chews = Rule(every_ms=HOUR_MS, from_end=True)
+    ended_ahead = state(rule=chews, last_end_ms=START_MS + year_ms)
+    assert told(plan(ended_ahead, DUE_MS)) == {NEW: {AT_DUE: "open"}}
+
+
+def test_a_pause_has_no_ticks():
+    """Neither late nor missed; those from its end on are due as ever."""
+    ends_ms = START_MS + 5 * HOUR_MS
+    paused = state(ENDED, paused_until_ms=ends_ms, policy=Policy(missed=Missed.ALL))
+    found = plan(paused, ends_ms - 1)
+    assert (found.write, found.missed, found.done) == ((), 0, (START_MS,))
+    assert (found.last_ms, found.next_due_ms) == (START_MS, ends_ms)
+    assert told(plan(paused, ends_ms)) == {NEW: {5 * HOUR_MS: "open"}}
+    for_ever = state(TO_FILL, paused_until_ms=FOREVER_MS)
+    found = plan(for_ever, ends_ms)
+    assert (told(found), found.next_due_ms, found.waits) == ({}, None, False)
+
+
+@pytest.mark.parametrize("pauses", [True, False])
+def test_a_dead_job_pauses_its_schedule_on_request(pauses):
+    """Also one that is paused for some time already."""
+    policy = Policy(pause_on_dead=pauses)
+    for until_ms in (None, DUE_MS + 1):
+        found = plan(state(DEAD, policy=policy, paused_until_ms=until_ms), DUE_MS)
+        assert found.pause == pauses
+        assert found.done == (START_MS,)
+        if pauses:
+            assert (told(found), found.next_due_ms) == ({}, None)
+    assert plan(state(RUNS, policy=policy), START_MS + 1).waits == pauses
+
+
+def test_a_period_from_the_end_begins_when_the_last_job_has_ended():
+    rule = Rule(every_ms=HOUR_MS, from_end=True)
+    running = plan(state(RUNS, rule=rule), DUE_MS + 9 * HOUR_MS)
+    assert (told(running), running.next_due_ms, running.waits) == ({}, None, True)
+    end_ms = START_MS + 90 * MINUTE_MS
+    ended = plan(state(ENDED, rule=rule, last_end_ms=end_ms), end_ms)
+    assert (told(ended), ended.done) == ({}, (START_MS,))
+    assert ended.next_due_ms == end_ms + HOUR_MS
+    late = plan(state(rule=rule, last_end_ms=end_ms), end_ms + 48 * HOUR_MS)
+    assert told(late) == {NEW: {150 * MINUTE_MS: "open"}}  # late, but never missed
+    assert (late.last_ms, late.next_due_ms) == (end_ms + HOUR_MS, None)
+    gone = plan(state(rule=rule), DUE_MS)  # its end is not known any more
+    assert told(gone) == {NEW: {HOUR_MS: "open"}}
+
+
+def test_after_its_end_a_schedule_is_silent():
+    rule = Rule(every_ms=HOUR_MS, ends_ms=DUE_MS)
+    found = plan(state(rule=rule), DUE_MS)
+    assert (told(found), found.next_due_ms) == ({NEW: {AT_DUE: "open"}}, None)
+
+
+def test_a_new_rule_has_no_past():
+    """At ten, "at two" becomes "at nine": today's nine o'clock was not missed."""
+    rule = Rule(cron="0 * * * *")
+    changed_ms = START_MS + 30 * HOUR_MS + 1
+    found = plan(state(rule=rule, since_ms=changed_ms), changed_ms)
+    assert (found.write, found.missed, found.next_due_ms) == (
+        (),
+        0,
+        START_MS + 31 * HOUR_MS,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "policy"),
+    [
+        (Rule(every_ms=-5), Policy()),
+        (Rule(), Policy()),
+        (Rule(cron="x"), Policy()),
+        (Rule(cron="@daily", tz="Mars"), Policy()),
+        (HOURLY, Policy(catchup_max=-1)),
+    ],
+)
+def test_what_was_changed_by_hand_is_an_error_and_no_endless_step(rule, policy):
+    with pytest.raises(ConfigError):
+        plan(state(rule=rule, policy=policy), DUE_MS)
