@@ -166,6 +166,13 @@ def json_flag(command: C) -> C:
     )(command)
 
 
+def unredacted_flag(command: C) -> C:
+    """Give a command ``--unredacted``."""
+    return click.option(
+        "--unredacted", is_flag=True, help="Show what handlers redact as well."
+    )(command)
+
+
 def note_flag(command: C) -> C:
     """Give a command ``--note``."""
     return click.option(

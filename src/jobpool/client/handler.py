@@ -11,8 +11,10 @@ from jobpool.client.declare.options import DEFAULT, Options, read_options
 from jobpool.client.gateway import Gateway
 from jobpool.client.job import Job
 from jobpool.client.payload.arguments import Arguments
+from jobpool.client.payload.redact_paths import check_redact
 from jobpool.client.payload.results import Results
 from jobpool.core.application.handler_spec import HandlerSpec, with_codec
+from jobpool.core.application.redaction import with_redaction
 from jobpool.core.jobs.job import Enqueued, NewJob
 from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import UsageError
@@ -33,6 +35,7 @@ class Handler(Generic[P, R_co]):
         spec: what its decorator declared, without the schema.
         gateway: where jobs go.
         payload_max_bytes: most bytes that arguments may take; None: as configured.
+        redact: paths of arguments that are hidden wherever jobs are shown.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Handler(Generic[P, R_co]):
         *,
         gateway: Gateway,
         payload_max_bytes: int | None,
+        redact: tuple[str, ...] = (),
     ) -> None:
         functools.update_wrapper(self, function)
         # After update_wrapper, so that they replace the function's attributes.
@@ -53,6 +57,8 @@ class Handler(Generic[P, R_co]):
         """Encodes calls as payloads, and decodes these."""
         self.results = Results(function, spec.kind)
         """Encodes results, and decodes these."""
+        self.redact = redact
+        """Paths of arguments that are hidden wherever jobs are shown."""
         self.name: str = getattr(function, "__qualname__", spec.kind)
         """The function's name within its module."""
 
@@ -82,15 +88,18 @@ class Handler(Generic[P, R_co]):
         """The declaration, including the arguments' JSON Schema.
 
         Raises:
-            ConfigError: the annotations cannot be resolved or read from JSON.
+            ConfigError: the annotations cannot be resolved or read from JSON, or what
+                is to be redacted is not there.
         """
+        check_redact(self.redact, self.arguments.schema, self.kind)
+        schema = with_codec(self.arguments.schema, self._gateway.encoding.codec)
         return HandlerSpec(
             kind=self._spec.kind,
             pool=self._spec.pool,
             aliases=self._spec.aliases,
             limits=self._spec.limits,
             policy=self._spec.policy,
-            schema=with_codec(self.arguments.schema, self._gateway.encoding.codec),
+            schema=with_redaction(schema, self.redact, self._spec.aliases),
         )
 
     @overload

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
+
+import msgspec
 
 from jobpool.client.declare.declaration import (
     check_function,
@@ -18,11 +20,13 @@ from jobpool.client.gateway import Gateway, find_settings
 from jobpool.client.handler import Handler
 from jobpool.client.hooks import DeadJob, Hooks
 from jobpool.client.invoke.invocation import call, prepare
+from jobpool.client.payload.redact_paths import read_redact
 from jobpool.client.payload.results import decode_plain
 from jobpool.core.application.codec import Codec
 from jobpool.core.application.handler_spec import HandlerSpec, check_pool
+from jobpool.core.application.redaction import secrets_in, told_of
 from jobpool.core.units import DurationLike, SizeLike
-from jobpool.errors import ConfigError, UnknownKind
+from jobpool.errors import CodecMismatch, ConfigError, UnknownKind
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,6 +69,7 @@ class Registration:
         memory_soft: str | float | None = None,
         heartbeat_timeout: DurationLike | None = None,
         rerun: str = "always",
+        redact: Iterable[str] = (),
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register the decorated function, plain or ``async def``, as a handler.
 
@@ -88,6 +93,8 @@ class Registration:
             heartbeat_timeout: most time without a heartbeat; then it is killed as
                 stalled.
             rerun: ``"never"``: an attempt whose end is unknown is the last one.
+            redact: arguments that are hidden wherever jobs are shown, such as
+                ``["card", "customer.iban"]``; a path goes through lists.
 
         Raises:
             ConfigError: a value is wrong (the message names it), the function cannot
@@ -102,6 +109,7 @@ class Registration:
         if kind is not None:
             checked_kind(kind)
         former = _checked_aliases(aliases)
+        paths = read_redact(redact)
         limits = read_limits(
             timeout=timeout,
             soft_timeout=soft_timeout,
@@ -133,6 +141,7 @@ class Registration:
                 spec,
                 gateway=self._gateway,
                 payload_max_bytes=self._payload_max_bytes,
+                redact=paths,
             )
             self._add(handler, spec)
             return handler
@@ -219,6 +228,28 @@ class Registration:
             )
         args, kwargs = handler.arguments.decode(payload)
         return handler.results.encode(call(handler, args, kwargs), result_max_bytes)
+
+    def redacted_texts(self, kind: str, payload: bytes) -> Sequence[str]:
+        """Return the values in a job's arguments that nobody is shown, longest first.
+
+        Args:
+            kind: a registered kind, one of its aliases, or a hook's.
+            payload: as for `invoke`; if it cannot be read, nothing is found.
+        """
+        kind, arguments = told_of(kind, payload)
+        handler = self._by_name.get(kind)
+        if handler is None or not handler.redact:
+            return ()
+        encoding = self._gateway.encoding
+        try:
+            plain = encoding.decoded(arguments or b"null", encoding.name)
+            value = msgspec.json.decode(plain)
+        except (
+            *(CodecMismatch, msgspec.DecodeError),
+            *(RecursionError, UnicodeDecodeError),
+        ):
+            return ()
+        return secrets_in(value, handler.redact)
 
     def decoder_of(self, kind: str) -> Callable[[bytes | None], Any]:
         """Return the decoder of a kind's results; for an unknown kind, plain JSON."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -66,6 +67,10 @@ class CallApplication:
     def named_store(self) -> str | None:
         """Return None: the host brings the store."""
         return None
+
+    def redacted_texts(self, kind: str, payload: bytes) -> Sequence[str]:  # noqa: ARG002 - the protocol's
+        """Return nothing: a call's arguments are pickles, which nobody is shown."""
+        return ()
 
     def start_child(self) -> None:
         """Run the caller's initializer; if it fails, so do all calls that follow."""

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast, runtime_checkable
@@ -36,6 +37,10 @@ class Application(Protocol):
 
     def start_child(self) -> None:
         """Run the application's ``on_child_start`` hooks in a new child."""
+        ...
+
+    def redacted_texts(self, kind: str, payload: bytes) -> Sequence[str]:
+        """Return values of a job's arguments that nobody is shown, longest first."""
         ...
 
     def invoke(self, kind: str, payload: bytes, result_max_bytes: int) -> bytes:

@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import msgspec
 
+from jobpool.core.application.redaction import without_redaction
 from jobpool.core.formats import FORMAT
 from jobpool.core.jobs.job import JobState, Lease, NewJob
 from jobpool.core.rules.sketch import Measure
@@ -133,7 +134,8 @@ class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def schema_digest(self) -> str:
         """Equal if two supervisors know the kind with the same arguments."""
-        return hashlib.blake2b(self.schema, digest_size=16).hexdigest()
+        arguments = without_redaction(self.schema)
+        return hashlib.blake2b(arguments, digest_size=16).hexdigest()
 
 
 class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):

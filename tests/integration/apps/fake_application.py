@@ -22,6 +22,9 @@ class FakeApplication:
     def named_store(self):
         return None
 
+    def redacted_texts(self, kind, payload):
+        return ()
+
     def start_child(self):
         for hook in self.hooks:
             hook()

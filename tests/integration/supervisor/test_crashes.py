@@ -81,6 +81,15 @@ def give_up(picture: str = ""):
     raise GiveUp("no such picture")
 
 
+@jobs.job("cpu", kind="charge", redact=["card.number"])
+def charge(card: dict):
+    print("paying with", card)
+    try:
+        raise KeyError(card["number"])
+    except KeyError:
+        raise GiveUp(f"the bank refuses {card['number']}")
+
+
 @jobs.job("cpu", kind="large", retry={ValueError: ["1ms"], "failed": ["1ms"]})
 def large():
     witness("large")
@@ -236,6 +245,18 @@ def test_a_result_that_is_too_large_is_not_made_again(site):
         assert "3,002 bytes" in text
         assert "2,000" in text
     hook_line(site, f"dead {job.id} large jobpool.errors.ResultTooLarge")
+
+
+def test_what_a_kind_redacts_is_in_no_text(site):
+    """Neither in the error, traceback and output that are kept, nor in the log."""
+    secret = "4711 0815"
+    job, attempt = end_of(site, "charge", {"card": {"number": secret}})
+    assert job.error == "the bank refuses [redacted]"
+    assert "KeyError: '[redacted]'" in attempt.traceback
+    assert attempt.output == "paying with {'number': '[redacted]'}\n"
+    hook_line(site, f"dead {job.id} charge jobpool.errors.GiveUp")
+    assert secret.encode() in site.store.payload(job.id)
+    assert secret not in f"{job} {attempt} {site.supervisors[0].said()}"
 
 
 def test_give_up_is_dead_at_once_and_its_hook_runs(site):

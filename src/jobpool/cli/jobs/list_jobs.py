@@ -10,7 +10,12 @@ import click
 import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.flags import json_flag, selection_flags, store_flags
+from jobpool.cli.flags import (
+    json_flag,
+    selection_flags,
+    store_flags,
+    unredacted_flag,
+)
 from jobpool.cli.jobs.known_names import note_slips
 from jobpool.cli.jobs.records import decoded, job_object, running_s
 from jobpool.cli.jobs.selection import chosen
@@ -26,6 +31,7 @@ from jobpool.cli.output import (
 )
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.safe_text import one_line
+from jobpool.operations.redaction import Redactor
 from jobpool.operations.selection import matching
 from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
@@ -73,6 +79,7 @@ def _group_names(
 @click.option(
     "--full", is_flag=True, help="With --json: include stacks, output and tracebacks."
 )
+@unredacted_flag
 @store_flags
 @json_flag
 def list_jobs(
@@ -86,6 +93,7 @@ def list_jobs(
     limit: int,
     group_by: tuple[str, ...],
     full: bool,
+    unredacted: bool,
     store: str | None,
     config: str | None,
     as_json: bool,
@@ -98,11 +106,16 @@ def list_jobs(
     with opened(sources) as found:
         if group_by:
             _print_groups(found, which, group_by, limit=limit, as_json=as_json)
-        elif as_json:
-            maxima = {record.kind: record.max_attempts for record in found.kinds()}
-            for job in matching(found, which, states, limit):
-                maximum = maxima.get(job.kind)
-                attempts = _attempts(found, job)
+            return
+        kinds = found.kinds()
+        redactor = Redactor(found, kinds, is_off=unredacted)
+        if as_json:
+            maxima = {record.kind: record.max_attempts for record in kinds}
+            for stored in matching(found, which, states, limit):
+                maximum = maxima.get(stored.kind)
+                redaction = redactor.of(stored)
+                job = redaction.job(stored)
+                attempts = redaction.attempts(_attempts(found, job))
                 print_json(
                     encodable(
                         job_object(
@@ -115,7 +128,10 @@ def list_jobs(
                     )
                 )
         else:
-            listed = list(matching(found, which, states, limit))
+            listed = [
+                redactor.of(job).job(job)
+                for job in matching(found, which, states, limit)
+            ]
             _print_rows(listed)
             if not listed:
                 note_slips(found, sources, {"kind": kind, "pool": pool})

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.flags import JobName, json_flag, store_flags
+from jobpool.cli.flags import JobName, json_flag, store_flags, unredacted_flag
 from jobpool.cli.jobs.audit import audit_lines, audit_object
 from jobpool.cli.jobs.memory_line import memory_line
 from jobpool.cli.jobs.records import decoded, has_result, job_object, running_s
@@ -38,9 +38,10 @@ from jobpool.core.jobs.memory_trail import trail_of
 from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState
 from jobpool.core.rules.policy import INTERRUPTIONS_MAX, SNOOZED_MAX_S, SNOOZES_MAX
-from jobpool.core.safe_text import lines, unstated_error
+from jobpool.core.safe_text import lines, one_line, unstated_error
 from jobpool.core.units import show_duration
 from jobpool.errors import JobNotFound, StoreRefused
+from jobpool.operations.redaction import Redactor
 from jobpool.operations.trail import Entry, entries
 from jobpool.store.protocol import Store
 from jobpool.store.records import AuditFilter, Filter, KeptOutput, KindRecord
@@ -57,6 +58,7 @@ _DONE_MAX = 10
 @click.option(
     "--payload", "with_payload", is_flag=True, help="Show its arguments as well."
 )
+@unredacted_flag
 @store_flags
 @json_flag
 def show(
@@ -65,6 +67,7 @@ def show(
     key: str | None,
     kind: str | None,
     with_payload: bool,
+    unredacted: bool,
     store: str | None,
     config: str | None,
     as_json: bool,
@@ -77,13 +80,21 @@ def show(
         meant = None if job_id is None else id_of(found, job_id)
         job = _meant(found, meant, key, kind)
         job_id = job.id
-        attempts = found.attempts(job_id)
-        output, kept = found.output(job_id), found.kept_output(job_id)
-        known = next((r for r in found.kinds() if r.kind == job.kind), None)
+        kinds = found.kinds()
+        known = next((r for r in kinds if r.kind == job.kind), None)
+        redactor = Redactor(found, kinds, is_off=unredacted)
+        redaction = redactor.of(job)
+        job, attempts = redaction.job(job), redaction.attempts(found.attempts(job_id))
+        output = redaction.text(found.output(job_id))
+        kept = redaction.kept(found.kept_output(job_id))
         payload = found.payload(job_id) or None if with_payload else None
+        payload = redaction.payload(payload)
         waits = _why_it_waits(found, job, known)
         links = _links(found, job)
         done = _done(found, job_id)
+    if payload is not None and not redactor.knows(job.kind):
+        note = f"no supervisor has published {job.kind}: nothing of it is redacted"
+        click.echo(f"note: {one_line(note)}", err=True)
     if as_json:
         maximum = known.max_attempts if known else None
         shown = job_object(

@@ -30,7 +30,7 @@ from jobpool.sandbox.app_loader import Application, load_application
 from jobpool.sandbox.cgroups import cgroup
 from jobpool.sandbox.child.channel import AttemptChannel, ClosedChannel
 from jobpool.sandbox.child.encoding import PLAIN, Encoding
-from jobpool.sandbox.child.exception_report import failed, raised
+from jobpool.sandbox.child.exception_report import failed, raised, redacted
 from jobpool.sandbox.child.handler_forks import watch_forks
 from jobpool.sandbox.child.link import Link
 from jobpool.sandbox.child.soft_memory import SoftMemoryGuard
@@ -232,6 +232,9 @@ class Child:
         output, surprise = self._reset(may_be_quick=self._link.has_jobs)
         used = self._usage.take(with_children=self._was_full)
         self._was_full = False
+        if error is not None or output:
+            texts = application.redacted_texts(job.kind, job.payload)
+            output, error = redacted(output, error, texts)
         done = Done(
             seq=job.seq,
             token=job.token,

@@ -7,9 +7,13 @@ or not Unicode. Everything is capped, and cuts are marked.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
+from jobpool.core.application.redaction import scrubbed
 from jobpool.core.rules.policy import SNOOZE_MAX_S
 from jobpool.core.safe_text import capped
 from jobpool.core.units import duration_s, show_duration
@@ -54,6 +58,22 @@ def raised(exc: BaseException, memory_bytes: int = 0) -> Raised:
 def failed(class_name: str, message: str) -> Raised:
     """Describe a failure that jobpool itself detected, such as a bad result."""
     return Raised(classes=[class_name], message=message, traceback="")
+
+
+def redacted(
+    output: bytes, error: Raised | None, texts: Sequence[str]
+) -> tuple[bytes, Raised | None]:
+    """Return what an attempt has written and raised without some texts."""
+    if not texts:
+        return output, error
+    output = scrubbed(output.decode("utf-8", "replace"), texts).encode()
+    if error is not None:
+        error = msgspec.structs.replace(
+            error,
+            message=scrubbed(error.message, texts),
+            traceback=scrubbed(error.traceback, texts),
+        )
+    return output, error
 
 
 def _describe(exc: BaseException, memory_bytes: int) -> Raised:

@@ -1,0 +1,151 @@
+"""Hides what kinds redact, in all that is shown of a job.
+
+What a kind hides is what the newest supervisor that knew it has published, whether it
+lives or not. Of a kind that none has ever known, nothing can be hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from jobpool.core.application.codec import is_encoded_json
+from jobpool.core.application.redaction import (
+    HIDDEN,
+    hidden,
+    redaction_in,
+    scrubbed,
+    scrubbed_json,
+    secrets_in,
+    told_of,
+)
+from jobpool.core.jobs.job import Attempt, Job
+from jobpool.store.protocol import Store
+from jobpool.store.records import KeptOutput, KindRecord
+
+_OF_A_HOOK = ("job.payload",)
+"""Where the arguments of a dead job stand, as base64."""
+
+
+class Redactor:
+    """Knows what each kind hides.
+
+    Args:
+        store: has the jobs.
+        kinds: as it knows them.
+        is_off: nothing is hidden: somebody who may see it has asked for that.
+    """
+
+    def __init__(
+        self, store: Store, kinds: Sequence[KindRecord], *, is_off: bool = False
+    ) -> None:
+        self._store = store
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._known = {kind.kind for kind in kinds}
+        for kind in () if is_off else kinds:
+            said = redaction_in(kind.schema)
+            if said is not None:
+                for name in (*said.aliases, kind.kind):
+                    self._paths[name] = said.paths
+
+    def knows(self, kind: str) -> bool:
+        """Say whether any supervisor has said what a kind hides, be it nothing."""
+        return kind in self._known or kind in self._paths
+
+    def of(self, job: Job) -> Redaction:
+        """Return what is to be hidden of one job."""
+        if not self._paths or job.is_erased:
+            return NOTHING
+        kind, arguments = told_of(job.kind, self._store.payload(job.id))
+        paths = self._paths.get(kind)
+        if paths is None:
+            return NOTHING
+        shown = paths if kind == job.kind else _OF_A_HOOK
+        return Redaction(shown, secrets_in(_value(arguments), paths))
+
+
+class Redaction:
+    """What is to be hidden of one job.
+
+    Args:
+        paths: of its arguments; the same names are hidden in results and progress.
+        secrets: the values there, as they may stand in texts.
+    """
+
+    def __init__(self, paths: Sequence[str], secrets: Sequence[str]) -> None:
+        self._paths = paths
+        self._secrets = secrets
+
+    def payload(self, payload: bytes | None) -> bytes | None:
+        """Return arguments to be shown; those that are no object are hidden as one."""
+        if not self._paths or payload is None or is_encoded_json(payload):
+            return payload
+        value = _value(payload)
+        return msgspec.json.encode(
+            self._shown(value) if isinstance(value, dict) else HIDDEN
+        )
+
+    def json(self, text: bytes | None) -> bytes | None:
+        """Return a result or progress to be shown."""
+        if not self._paths or text is None:
+            return text
+        return msgspec.json.encode(self._shown(_value(text)))
+
+    def text(self, text: str | None) -> str | None:
+        """Return a text to be shown."""
+        return None if text is None else scrubbed(text, self._secrets)
+
+    def job(self, job: Job) -> Job:
+        """Return a job to be shown."""
+        if not self._paths:
+            return job
+        return msgspec.structs.replace(
+            job,
+            reason=self.text(job.reason),
+            error=self.text(job.error),
+            result=self.json(job.result),
+            progress=self.json(job.progress),
+            checkpoint=None,
+        )
+
+    def attempts(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Return attempts to be shown."""
+        return [
+            msgspec.structs.replace(
+                one,
+                reason=self.text(one.reason),
+                error=self.text(one.error),
+                traceback=self.text(one.traceback),
+                stack=self.text(one.stack),
+                output=self.text(one.output),
+            )
+            if self._paths
+            else one
+            for one in attempts
+        ]
+
+    def kept(self, kept: KeptOutput | None) -> KeptOutput | None:
+        """Return a successful attempt's output to be shown."""
+        if kept is None or not self._paths:
+            return kept
+        return msgspec.structs.replace(kept, output=self.text(kept.output))
+
+    def _shown(self, value: Any) -> Any:
+        try:
+            return scrubbed_json(hidden(value, self._paths), self._secrets)
+        except RecursionError:
+            return HIDDEN
+
+
+NOTHING = Redaction((), ())
+"""Everything is shown."""
+
+
+def _value(text: bytes | None) -> Any:
+    """Return a JSON value; what is not JSON is a text."""
+    try:
+        return msgspec.json.decode(text or b"null")
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return (text or b"").decode("utf-8", "replace")

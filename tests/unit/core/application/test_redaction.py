@@ -1,0 +1,127 @@
+"""What is hidden: the values at a path, and what stands for them in texts."""
+
+import base64
+import json
+
+import pytest
+
+from jobpool.core.application.redaction import (
+    HIDDEN,
+    SECRETS_MAX,
+    hidden,
+    redaction_in,
+    scrubbed,
+    scrubbed_json,
+    secrets_in,
+    told_of,
+    with_redaction,
+    without_redaction,
+)
+from jobpool.store.records import KindRecord
+
+SCHEMA = b'{"type":"object","properties":{"card":{"type":"string"}}}'
+
+
+@pytest.mark.parametrize(
+    ("value", "paths", "shown"),
+    [
+        ({"card": "4711", "to": "x"}, ["card"], {"card": HIDDEN, "to": "x"}),
+        ({"a": {"b": {"c": 1}}}, ["a.b"], {"a": {"b": HIDDEN}}),
+        ({"a": {"b": 1, "c": 2}}, ["a.b", "a.d"], {"a": {"b": HIDDEN, "c": 2}}),
+        ({"a": [{"b": 1}, {"b": [2]}, 3]}, ["a.b"], {"a": [{"b": HIDDEN}] * 2 + [3]}),
+        ({"a": [[{"b": 1}]]}, ["a.b"], {"a": [[{"b": HIDDEN}]]}),
+        ({"a": [1, 2]}, ["a"], {"a": HIDDEN}),
+        ({"a": None}, ["a"], {"a": HIDDEN}),
+        ({"a": 5}, ["a.b", "b"], {"a": 5}),
+        ({"a": {"a": 5}}, ["a.a", "a"], {"a": HIDDEN}),
+        ([{"a": 1}], ["a"], [{"a": HIDDEN}]),
+        ("text", ["a"], "text"),
+    ],
+)
+def test_what_stands_at_a_path_is_hidden(value, paths, shown):
+    """Nested, in lists and as a whole; nothing else."""
+    before = json.dumps(value)
+    assert hidden(value, paths) == shown
+    assert json.dumps(value) == before
+
+
+def test_texts_are_found_as_they_are_written():
+    """As they are, in a repr and in JSON; numbers too; not what is too short."""
+    value = {"c": [{"n": "ab'\n\u00e9"}, {"n": 471100}, {"n": ["xyz", True, None]}]}
+    secrets = secrets_in(value, ["c.n", "none"])
+    text = f"{value} {json.dumps(value)} {value['c'][0]['n']} at 471100"
+    clean = scrubbed(text, secrets)
+    for part in ("ab'", "ab\\'", "471100", "u00e9", "\u00e9"):
+        assert part not in clean
+    assert "xyz" in clean
+    assert "True" in clean
+
+
+def test_the_longest_text_goes_first():
+    """Else the rest of it would stay; and there are so many at most."""
+    assert scrubbed("12345678", secrets_in({"a": ["1234", "12345678"]}, ["a"])) == (
+        HIDDEN
+    )
+    many = secrets_in({"a": [f"{n:04}" for n in range(1000)]}, ["a"])
+    assert len(many) == SECRETS_MAX
+
+
+def test_json_has_no_secret_in_any_place():
+    """Texts, names and numbers; other numbers and the shape stay."""
+    value = {"k 4711": ["x4711x", 4711, 47110, {"b": True}, None, 1.5]}
+    assert scrubbed_json(value, ["4711"]) == {
+        f"k {HIDDEN}": [f"x{HIDDEN}x", HIDDEN, 47110, {"b": True}, None, 1.5]
+    }
+
+
+def test_a_value_without_end_is_hidden_whole():
+    """Hidden rather than shown."""
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    assert hidden({"a": deep}, ["a.b"]) == HIDDEN
+    assert secrets_in({"a": deep}, ["a.b"]) == []
+
+
+def test_a_schema_tells_what_is_hidden_and_its_digest_does_not_change():
+    """A supervisor that knows nothing of it has the same version of the kind."""
+    said = with_redaction(SCHEMA, ["card"], ["old.kind"])
+    found = redaction_in(said)
+    assert (found.paths, found.aliases) == (("card",), ("old.kind",))
+    assert without_redaction(said) == SCHEMA
+    assert with_redaction(SCHEMA, [], ["old.kind"]) == SCHEMA
+    digests = {kind_of(schema).schema_digest for schema in (SCHEMA, said)}
+    assert len(digests) == 1
+    assert kind_of(b'{"type":"object"}').schema_digest not in digests
+
+
+def kind_of(schema):
+    return KindRecord(
+        kind="k",
+        pool="cpu",
+        schema=schema,
+        timeout_s=1.0,
+        memory_bytes=1,
+        max_attempts=1,
+        max_crashes=1,
+    )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [b"{", b'{"x-redact":{"paths":7}}', b'"x-redact"', b"[" * 5000 + b'"x-redact"'],
+)
+def test_a_damaged_schema_hides_nothing_and_breaks_nothing(schema):
+    """Somebody has written it by hand."""
+    assert redaction_in(schema) is None
+    without_redaction(schema)
+
+
+def test_a_hook_is_about_the_arguments_of_another():
+    """It has them as base64; a damaged one is about its own."""
+    inner = b'{"card":"4711"}'
+    facts = {"id": 1, "kind": "k", "payload": base64.b64encode(inner).decode()}
+    payload = json.dumps({"job": facts}).encode()
+    assert told_of("jobpool:on_dead", payload) == ("k", inner)
+    assert told_of("k", payload) == ("k", payload)
+    assert told_of("jobpool:on_dead", b"{") == ("jobpool:on_dead", b"{")
