@@ -109,11 +109,7 @@ def show(
         return
     _print_job(job, attempts, known, waits, links)
     if payload is not None:
-        heading("PAYLOAD")
-        text = payload.decode("utf-8", "replace")
-        if job.codec and is_encoded_json(payload):
-            text = f"encoded by {job.codec}"
-        click.echo(lines(text, _TEXT_MAX))
+        _print_payload(payload, job.codec)
     if output:
         heading("OUTPUT SO FAR")
         click.echo(lines(output.rstrip("\n"), _TEXT_MAX))
@@ -128,6 +124,14 @@ def show(
         if job.codec and is_encoded(text):
             text = f"encoded by {job.codec}"
         click.echo(lines(text, _TEXT_MAX))
+
+
+def _print_payload(payload: bytes, codec: str | None) -> None:
+    heading("PAYLOAD")
+    text = payload.decode("utf-8", "replace")
+    if codec and is_encoded_json(payload):
+        text = f"encoded by {codec}"
+    click.echo(lines(text, _TEXT_MAX))
 
 
 def _done(store: Store, job_id: int) -> list[Entry] | None:

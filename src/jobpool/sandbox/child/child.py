@@ -232,9 +232,7 @@ class Child:
         output, surprise = self._reset(may_be_quick=self._link.has_jobs)
         used = self._usage.take(with_children=self._was_full)
         self._was_full = False
-        if error is not None or output:
-            texts = application.redacted_texts(job.kind, job.payload)
-            output, error = redacted(output, error, texts)
+        output, error = redacted(output, error, job, application.redacted_texts)
         done = Done(
             seq=job.seq,
             token=job.token,

@@ -7,7 +7,7 @@ or not Unicode. Everything is capped, and cuts are marked.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -26,7 +26,7 @@ from jobpool.errors import (
     SoftTimeout,
 )
 from jobpool.sandbox.child.memory_errors import memory_limit_reason
-from jobpool.sandbox.protocol.messages import Raised
+from jobpool.sandbox.protocol.messages import Raised, RunJob
 
 MESSAGE_MAX_CHARS = 8 * 1024
 TRACEBACK_MAX_CHARS = 32 * 1024
@@ -61,9 +61,29 @@ def failed(class_name: str, message: str) -> Raised:
 
 
 def redacted(
-    output: bytes, error: Raised | None, texts: Sequence[str]
+    output: bytes,
+    error: Raised | None,
+    job: RunJob,
+    texts_of: Callable[[str, bytes], Sequence[str]],
 ) -> tuple[bytes, Raised | None]:
-    """Return what an attempt has written and raised without some texts."""
+    """Return what an attempt has written and raised without what nobody is shown.
+
+    Args:
+        output: what it wrote.
+        error: what it raised, if anything.
+        job: its job.
+        texts_of: what is to be left out, by kind and payload. If it fails, nothing is
+            kept but the classes of the exception.
+    """
+    if error is None and not output:
+        return output, error
+    try:
+        texts = texts_of(job.kind, job.payload)
+    except Exception as failure:  # noqa: BLE001 - a codec's, or no memory is left
+        if error is not None:
+            text = f"<it could not be redacted: {type(failure).__name__}>"
+            error = msgspec.structs.replace(error, message=text, traceback="")
+        return b"", error
     if not texts:
         return output, error
     output = scrubbed(output.decode("utf-8", "replace"), texts).encode()
