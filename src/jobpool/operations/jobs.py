@@ -111,13 +111,12 @@ class JobsAction(Action, frozen=True, kw_only=True):
             # must not be revived, nor one killed that was to be canceled if it waits.
             found = store.find(Filter(ids=tuple(ids)), len(ids))
             still = [job.id for job in found if job.shown_state in self._meant][::-1]
-            jobs = self.act(store, still) if still else 0
-            return Change(is_made=jobs > 0, jobs=jobs, ids=still)
+            return self.act(store, still) if still else Change(is_made=False)
 
         return step
 
-    def act(self, store: Store, ids: Sequence[int]) -> int:
-        """Change some jobs; return how many were changed."""
+    def act(self, store: Store, ids: Sequence[int]) -> Change:
+        """Change some jobs; return which were changed."""
         raise NotImplementedError
 
 
@@ -131,9 +130,10 @@ class Cancel(JobsAction, frozen=True, kw_only=True):
     elsewhere = {"dead": "it has ended already"}  # noqa: RUF012 - a constant
     spares_replaced = False
 
-    def act(self, store: Store, ids: Sequence[int]) -> int:
+    def act(self, store: Store, ids: Sequence[int]) -> Change:
         """See `JobsAction.act`."""
-        return store.cancel(ids)
+        jobs = store.cancel(ids)
+        return Change(is_made=jobs > 0, jobs=jobs, ids=ids)
 
 
 class Revive(JobsAction, frozen=True, kw_only=True):
@@ -177,7 +177,7 @@ class Revive(JobsAction, frozen=True, kw_only=True):
             room = self.canary - len(done.canaries)
             first, rest = rest[:room], rest[room:]
             for step in self.batches(store, first):
-                yield _noting(step, store, done.canaries)
+                yield _noting(step, done.canaries)
         self._wait(store, done)
         if not done.is_stopped:
             yield from self.batches(store, rest)
@@ -195,19 +195,22 @@ class Revive(JobsAction, frozen=True, kw_only=True):
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _CHECK_S_MAX)
 
-    def act(self, store: Store, ids: Sequence[int]) -> int:
+    def act(self, store: Store, ids: Sequence[int]) -> Change:
         """See `JobsAction.act`."""
-        return store.revive(ids, self.stored)
+        jobs = store.revive(ids, self.stored)
+        if 0 < jobs < len(ids):  # the others' unique text is held by another job
+            which = Filter(ids=tuple(ids), states=(JobState.RUNNABLE,))
+            ids = [job.id for job in store.find(which, len(ids))]
+        return Change(is_made=jobs > 0, jobs=jobs, ids=ids)
 
 
-def _noting(step: Step, store: Store, canaries: dict[int, str]) -> Step:
+def _noting(step: Step, canaries: dict[int, str]) -> Step:
     """Note which jobs a step has revived: others are no canaries."""
 
     def noted() -> Change:
         change = step()
-        which = Filter(ids=tuple(change.ids), states=(JobState.RUNNABLE,))
-        found = store.find(which, len(change.ids)) if change.is_made else []
-        canaries.update((job.id, job.shown_state) for job in found)
+        if change.is_made:
+            canaries.update(dict.fromkeys(change.ids, JobState.RUNNABLE.value))
         return change
 
     return noted

@@ -385,6 +385,8 @@ def test_jobs_that_cannot_be_revived_are_no_canaries(store, monkeypatch):
     assert list(done.canaries) == ids[:2]
     assert (done.jobs, done.matched, done.is_stopped) == (3, 4, False)
     assert store.get(*held).state is JobState.DEAD
+    (row,) = store.audits(EVERYTHING)
+    assert json.loads(row.target)["ids"] == f"{ids[0]}-{ids[2]}"
 
 
 def test_a_canary_that_is_gone_has_not_succeeded(store, clock, monkeypatch):
