@@ -52,6 +52,7 @@ class Handler(Generic[P, R_co]):
         self._function = function
         self._spec = spec
         self._gateway = gateway
+        self._encoding = gateway.encoding
         self._payload_max_bytes = payload_max_bytes
         self.arguments = Arguments(function, spec.kind)
         """Encodes calls as payloads, and decodes these."""
@@ -92,7 +93,7 @@ class Handler(Generic[P, R_co]):
                 is to be redacted is not there.
         """
         check_redact(self.redact, self.arguments.schema, self.kind)
-        schema = with_codec(self.arguments.schema, self._gateway.encoding.codec)
+        schema = with_codec(self.arguments.schema, self._encoding.codec)
         return HandlerSpec(
             kind=self._spec.kind,
             pool=self._spec.pool,
@@ -206,7 +207,7 @@ class Handler(Generic[P, R_co]):
 
     def new_job(self, options: Options, payload: bytes = b"") -> NewJob:
         """Return a job of this kind, not stored; the payload is encoded already."""
-        return options.new_job(self._spec, payload, self._gateway.encoding.name)
+        return options.new_job(self._spec, payload, self._encoding.name)
 
     def encode_named(self, arguments: Any) -> bytes:
         """Return the payload for arguments by name, checked, as it is stored.
@@ -216,7 +217,7 @@ class Handler(Generic[P, R_co]):
         """
         most = self._payload_max()
         payload = self.arguments.encode_named(arguments, most)
-        return self._gateway.encoding.payload(payload, self.kind, most)
+        return self._encoding.payload(payload, self.kind, most)
 
     def decode(self, job: NewJob) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments of a job, as its child does.
@@ -225,14 +226,16 @@ class Handler(Generic[P, R_co]):
             CodecMismatch: it needs another codec or key.
             ArgumentsMisfit: they do not fit the handler.
         """
-        encoding = self._gateway.encoding
-        return self.arguments.decode(encoding.decoded(job.payload, job.codec))
+        payload = self._encoding.decoded(job.payload, job.codec)
+        return self.arguments.decode(payload)
 
     def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Return the payload for a call; as `encode_named`."""
         most = self._payload_max()
         payload = self.arguments.encode_call(args, kwargs, most)
-        return self._gateway.encoding.payload(payload, self.kind, most)
+        if self._encoding.codec is None:
+            return payload
+        return self._encoding.payload(payload, self.kind, most)
 
     def _enqueue(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]

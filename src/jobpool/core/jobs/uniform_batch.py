@@ -57,7 +57,9 @@ def as_uniform(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
     if isinstance(jobs, UniformJobs) or not jobs:
         return jobs
     first = jobs[0]
-    if all(all(map(is_, map(get, jobs), repeat(get(first)))) for get in _COMMON):
+    if len(jobs) == 1 or all(
+        all(map(is_, map(get, jobs), repeat(get(first)))) for get in _COMMON
+    ):
         return UniformJobs(first, payloads_of(jobs))
     return jobs
 
