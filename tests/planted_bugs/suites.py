@@ -250,6 +250,30 @@ SUITE_BUGS = (
             ),
         ),
     ),
+    SuiteBug(
+        "a schedule catches up with all that it has missed",
+        Promise.BOUNDED_DATA,
+        "tests/unit/core/rules/schedules/test_plan.py",
+        (
+            Edit(
+                "core/rules/schedules/plan.py",
+                "max(until_ms - policy.catchup_window_s * 1000 - 1, done_ms)",
+                "done_ms",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "ticks wait in a line without an end",
+        Promise.BOUNDED_DATA,
+        "tests/unit/core/rules/schedules/test_plan.py",
+        (
+            Edit(
+                "core/rules/schedules/turns.py",
+                "Buffer.HELD if len(self._buffered) < BUFFER_MAX else Buffer.FULL",
+                "Buffer.HELD",
+            ),
+        ),
+    ),
 )
 
 

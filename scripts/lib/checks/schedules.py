@@ -1,8 +1,8 @@
 """Compares cron expressions' ticks with those of Debian's cron, by two judges.
 
-year     Each minute of a year in five zones, by cron's loop written anew (six minutes).
-program  The program itself under a faked clock, for two days around each change of the
-         clocks. It needs root, a C compiler, and Debian's package cron (one minute).
+year     Each minute of a year in seven zones, by cron's loop written anew (one minute).
+program  The program itself under a faked clock, for a day around each change of the
+         clocks. It needs root, a C compiler, and Debian's package cron (four minutes).
 """
 
 from __future__ import annotations

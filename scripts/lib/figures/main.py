@@ -24,6 +24,7 @@ from figures import (
     postgres,
     postgres_store,
     prune,
+    schedules,
 )
 from figures.ground import Ground, Section, read_sqlite, sqlite_store
 
@@ -43,6 +44,7 @@ def main() -> None:
         "children": children.cost,
         "neighbours": neighbours.slowed,
         "prune": prune.beside_traffic,
+        "schedules": schedules.year_of_ticks,
     }
     stores = {
         "sqlite": (on_sqlite, sqlite_store, read_sqlite),

@@ -4,6 +4,8 @@ The judges are cronsim's own cases, and Debian's cron: its loop, minute by minut
 (`support/schedules/debian.py`), and what the program itself did under a faked clock.
 """
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from itertools import islice, product
 from pathlib import Path
@@ -104,6 +106,16 @@ def test_ticks_do_not_depend_on_where_one_begins(cron, where, data):
     assert later is None or later > at
     expected = next((tick for tick in found if tick > at), None)
     assert later == expected or (expected is None and (later or end + 1) > end)
+
+
+def test_neither_cronsim_nor_time_zones_are_loaded_before_they_are_used():
+    """They take longer than the rest of the core."""
+    code = (
+        "import sys, jobpool.core.rules.schedules.plan;"
+        "sys.exit(str({'cronsim', 'zoneinfo', 'difflib'} & {*sys.modules} or ''))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert run.stderr == b"\n"
 
 
 def test_leap_days_are_waited_for():

@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.schedules.plan import plan
-from jobpool.core.rules.schedules.policy import Missed, Overlap, Policy
+from jobpool.core.rules.schedules.policy import (
+    BUFFER_MAX,
+    Missed,
+    Overlap,
+    Policy,
+)
 from jobpool.core.rules.schedules.rule import Rule, jitter_of
 from jobpool.core.rules.schedules.schedule import (
     FOREVER_MS,
@@ -163,6 +168,18 @@ def test_a_tick_beside_others(overlap, ticks, expected):
     assert found.next_due_ms == DUE_MS + HOUR_MS
 
 
+def test_the_line_has_an_end():
+    """But no back-filled tick is skipped for it."""
+    policy = Policy(overlap=Overlap.BUFFER_ALL)
+    line = [OpenTick(START_MS + n, Progress.BUFFERED) for n in range(1, BUFFER_MAX)]
+    assert told(plan(state(RUNS, TO_FILL, *line, policy=policy), DUE_MS)) == {
+        NEW: {AT_DUE: "buffered"}
+    }
+    assert told(plan(state(RUNS, TO_FILL, *line, WAITS, policy=policy), DUE_MS)) == {
+        NEW: {AT_DUE: "skipped"}
+    }
+
+
 def test_a_retry_is_kept_over_a_tick_on_request():
     policy = Policy(retry_over_tick=True)
     assert told(plan(state(RETRIES, policy=policy), DUE_MS)) == {
@@ -192,6 +209,39 @@ def test_a_tick_is_missed_after_a_minute(missed, seconds):
         assert (tick.nominal_ms, tick.state) == (DUE_MS, TickState.OPEN)
         assert tick.is_backfilled == (seconds == 61 and missed is Missed.ALL)
         assert found.missed == 0
+
+
+@pytest.mark.parametrize(
+    ("missed", "most", "first", "gone"),
+    [
+        ("all", 1000, 41, 40),
+        ("all", 3, 48, 47),
+        ("one", 1000, 50, 49),
+        ("skip", 9, 51, 50),
+    ],
+)
+def test_what_was_missed_is_caught_up_with_within_bounds(missed, most, first, gone):
+    """Of fifty hours away, ten may be caught up with, or fewer."""
+    policy = Policy(missed=Missed(missed), catchup_window_s=10 * 3600, catchup_max=most)
+    after_ms = START_MS + 50 * HOUR_MS + 2 * MINUTE_MS
+    found = plan(state(policy=policy), after_ms)
+    hours = [(tick.nominal_ms - START_MS) // HOUR_MS for tick in found.write]
+    assert (hours, found.missed) == ([*range(first, 51)], gone)
+    assert found.next_due_ms == START_MS + 51 * HOUR_MS
+    states = [tick.state for tick in found.write]
+    assert states == [TickState.OPEN, *[TickState.BUFFERED] * 20][: len(hours)]
+
+
+def test_what_is_caught_up_with_begins_after_what_is_due_now():
+    """Missed hours wait behind this hour's tick, which came in time."""
+    policy = Policy(missed=Missed.ALL)
+    found = plan(state(policy=policy), START_MS + 3 * HOUR_MS)
+    assert told(found)[NEW] == {
+        HOUR_MS: "buffered",
+        2 * HOUR_MS: "buffered",
+        3 * HOUR_MS: "open",
+    }
+    assert found.waits
 
 
 def test_a_clock_that_was_ahead_silences_nobody():
