@@ -21,7 +21,7 @@ from jobpool.core.application.redaction import (
     secrets_in,
     told_of,
 )
-from jobpool.core.jobs.job import Attempt, Job
+from jobpool.core.jobs.job import Attempt, Job, NewJob
 from jobpool.store.protocol import Store
 from jobpool.store.records import KeptOutput, KindRecord
 
@@ -64,6 +64,18 @@ class Redactor:
             return NOTHING
         shown = paths if kind == job.kind else _OF_A_HOOK
         return Redaction(shown, secrets_in(_value(arguments), paths))
+
+    def of_change(self, job: Job, before: bytes, new: NewJob) -> Redaction:
+        """Return what is to be hidden of a job and of the one that is to replace it."""
+        paths = {*self._paths.get(job.kind, ()), *self._paths.get(new.kind, ())}
+        if not paths:
+            return NOTHING
+        found = [
+            text
+            for payload in (before, new.payload)
+            for text in secrets_in(_value(payload), tuple(paths))
+        ]
+        return Redaction(tuple(paths), sorted(found, key=len, reverse=True))
 
 
 class Redaction:
@@ -132,9 +144,18 @@ class Redaction:
             return kept
         return msgspec.structs.replace(kept, output=self.text(kept.output))
 
-    def _shown(self, value: Any) -> Any:
+    def value(self, value: Any, steps: Sequence[str | int]) -> Any:
+        """Return a part of arguments to be shown.
+
+        Args:
+            value: the part, as JSON has it.
+            steps: names and indexes that lead to it.
+        """
+        return self._shown(value, steps) if self._paths else value
+
+    def _shown(self, value: Any, steps: Sequence[str | int] = ()) -> Any:
         try:
-            return scrubbed_json(hidden(value, self._paths), self._secrets)
+            return scrubbed_json(hidden(value, self._paths, steps), self._secrets)
         except RecursionError:
             return HIDDEN
 

@@ -57,7 +57,8 @@ def told_wherever_it_can(store):
     hook = json.dumps({"job": facts}).encode()
     enqueue(store, kind="jobpool:on_dead", payload=hook)
     enqueue(store, kind="shop.old", payload=PAYLOAD)
-    enqueue(store, kind="shop.old", payload=PAYLOAD.decode("ascii").encode("utf-16"))
+    enqueue(store, kind="shop.old", payload=f'"{CARD}"'.encode())
+    enqueue(store, kind="shop.old", payload=f"no JSON: {CARD}".encode())
     enqueue(store, payload=PAYLOAD)
     result = json.dumps({"cards": {"number": 5}, "text": TOLD, "n": 12345678}).encode()
     settle(
@@ -114,3 +115,21 @@ def test_a_kind_that_no_run_publishes_any_more_still_redacts(store):
     assert CARD in shown.stdout
     assert "never.published: nothing of it is redacted" in shown.stderr
     assert "nothing of it" not in run("show", job_id, "--payload").stderr
+
+
+def test_what_a_replay_would_change_is_shown_without_it(store):
+    """Before and after; with --edit, which shows arguments, somebody has asked."""
+    (job_id,) = enqueue(store, kind="shop.open", payload=PAYLOAD)
+    store.cancel([job_id])
+    schema = with_redaction(b'{"type":"object"}', ["cards.number"], [])
+    known = msgspec.structs.replace(KIND, kind="shop.open", schema=schema)
+    store.begin_run(msgspec.structs.replace(RUN, id="run-2"), [known], 60.0)
+    given = {"cards": [{"number": "5555-6666"}, {"number": 1, "name": CARD}]}
+    flags = ("replay", job_id, "--dry-run", "--set", json.dumps(given))
+    shown = run(*flags)
+    assert shown.exit_code == 0
+    assert "+ /cards/0/number: " in shown.stdout
+    for secret in (CARD, "5555-6666", "12345678"):
+        assert secret not in shown.output
+    assert CARD in run(*flags, "--unredacted").stdout
+    assert "5555-6666" not in run(*flags, "--json").output

@@ -74,10 +74,22 @@ class _Schema(msgspec.Struct):
     said: Published = msgspec.field(name=KEYWORD)
 
 
-def hidden(value: Any, paths: Sequence[str]) -> Any:
-    """Return a JSON value in which what stands at a path is hidden."""
+def hidden(value: Any, paths: Sequence[str], steps: Iterable[str | int] = ()) -> Any:
+    """Return a JSON value in which what stands at a path is hidden.
+
+    Args:
+        value: the value.
+        paths: from the whole that it is a part of.
+        steps: names and indexes that lead to it; none: it is the whole.
+    """
+    inside: list[Sequence[str]] = [path.split(".") for path in paths]
+    for step in steps:
+        if isinstance(step, str):
+            inside = [path[1:] for path in inside if path[0] == step]
+            if any(not path for path in inside):
+                return HIDDEN
     try:
-        return _hidden(value, [path.split(".") for path in paths])
+        return _hidden(value, inside)
     except RecursionError:  # lists in lists without end
         return HIDDEN
 

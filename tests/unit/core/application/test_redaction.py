@@ -45,6 +45,21 @@ def test_what_stands_at_a_path_is_hidden(value, paths, shown):
     assert json.dumps(value) == before
 
 
+@pytest.mark.parametrize(
+    ("steps", "shown"),
+    [
+        ((), {"b": 1, "c": HIDDEN}),
+        (("x", 0), {"b": HIDDEN, "c": 2}),
+        (("y",), HIDDEN),
+        (("y", 3, "z"), HIDDEN),
+        (("none",), {"b": 1, "c": 2}),
+    ],
+)
+def test_a_part_is_hidden_as_in_its_whole(steps, shown):
+    """By the names and indexes that lead to it."""
+    assert hidden({"b": 1, "c": 2}, ["x.b", "y", "c"], steps) == shown
+
+
 def test_texts_are_found_as_they_are_written():
     """As they are, in a repr and in JSON; numbers too; not what is too short."""
     value = {"c": [{"n": "ab'\n\u00e9"}, {"n": 471100}, {"n": ["xyz", True, None]}]}

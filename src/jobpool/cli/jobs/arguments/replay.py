@@ -21,6 +21,7 @@ from jobpool.cli.flags import (
     note_flag,
     selection_flags,
     store_flags,
+    unredacted_flag,
 )
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.arguments.editing import (
@@ -50,6 +51,7 @@ from jobpool.core.safe_text import one_line
 from jobpool.errors import ArgumentsRejected
 from jobpool.operations.action import Done
 from jobpool.operations.argument_changes import MISSING, differences
+from jobpool.operations.redaction import Redaction, Redactor
 from jobpool.operations.replay import Replacement, Replay
 from jobpool.operations.selection import Selection
 from jobpool.store.protocol import Store
@@ -88,6 +90,7 @@ _VALUE_MAX = 200
 @click.option("--rate", metavar="RATE", help="No faster than this, such as 100/s.")
 @click.option("--dry-run", is_flag=True, help="Show and count only; change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@unredacted_flag
 @note_flag
 @store_flags
 @json_flag
@@ -102,6 +105,7 @@ def replay(
     rate: str | None,
     dry_run: bool,
     yes: bool,
+    unredacted: bool,
     note: str | None,
     store: str | None,
     config: str | None,
@@ -147,7 +151,8 @@ def replay(
             change, selected = _edited(found, meant, selected)
             what = "the edited arguments"
         action = meant.action(selected, change, what)
-        preview = _Preview(found, action, selected, refused)
+        redactor = Redactor(found, list(meant.kinds.values()), is_off=unredacted)
+        preview = _Preview(found, action, selected, refused, redactor)
         if not as_json:
             preview.print()
         done = Done()
@@ -266,7 +271,12 @@ class _Preview:
     """What would be done: the first jobs in full, all of them in numbers."""
 
     def __init__(
-        self, store: Store, action: Replay, ids: Sequence[int], refused: list[str]
+        self,
+        store: Store,
+        action: Replay,
+        ids: Sequence[int],
+        refused: list[str],
+        redactor: Redactor,
     ) -> None:
         self.ids: list[int] = []
         self.paths: Counter[str] = Counter()
@@ -276,7 +286,8 @@ class _Preview:
             self.paths.update(dict.fromkeys(replacement.changed, 1))
             if len(self.ids) <= _SHOWN_JOBS:
                 payload = store.payload(job.id) or b"{}"
-                self._lines += _diff(job, payload, replacement)
+                redaction = redactor.of_change(job, payload, replacement.new)
+                self._lines += _diff(job, payload, replacement, redaction)
 
     def print(self) -> None:
         """Print it."""
@@ -289,7 +300,9 @@ class _Preview:
             print_line(f"{counted(len(self.ids), 'job')} in all", *parts)
 
 
-def _diff(job: Job, payload: bytes, replacement: Replacement) -> list[str]:
+def _diff(
+    job: Job, payload: bytes, replacement: Replacement, redaction: Redaction
+) -> list[str]:
     new = replacement.new
     lines = [f"job {job.id}  {job.kind}  {job.shown_state}"]
     for name, old, now in (
@@ -302,7 +315,8 @@ def _diff(job: Job, payload: bytes, replacement: Replacement) -> list[str]:
     for one in differences(arguments_of(job, payload), after):
         for sign, value in (("-", one.before), ("+", one.after)):
             if value is not MISSING:
-                text = msgspec.json.encode(value).decode()
+                shown = redaction.value(value, one.steps)
+                text = msgspec.json.encode(shown).decode()
                 lines.append(f"  {sign} {one.path}: {one_line(text, _VALUE_MAX)}")
     return lines
 
