@@ -219,10 +219,10 @@ SUITE_BUGS = (
         (
             Edit(
                 "operations/operate.py",
-                "            change = step()\n            if change.is_made:\n",
+                "            change = step()\n            audit_id = ",
                 "            change = step()\n"
                 "        with self._store.transaction():\n"
-                "            if change.is_made:\n",
+                "            audit_id = ",
             ),
         ),
     ),
