@@ -133,16 +133,17 @@ class Encoding:
                 is_same = self.decoded(held, codec) == self.decoded(new, self.name)
             except CodecMismatch as exc:
                 raise KeyConflict(
-                    f"{conflict}. Whether job {job_id} has the same arguments cannot "
-                    f"be told: {exc}",
+                    f"key: this idempotency key was used for {_name(job_id)}, and "
+                    f"whether with the same arguments cannot be told: {exc}. Use "
+                    "another key, or enqueue it where that can be read. Nothing was "
+                    "enqueued",
                     job_id,
                 ) from None
             if not is_same:
                 raise KeyConflict(
-                    "key: this idempotency key was used for "
-                    f"{f'job {job_id}' if job_id else 'an earlier job of this call'} "
-                    "with other arguments; use another key, or the same arguments. "
-                    "Nothing was enqueued",
+                    f"key: this idempotency key was used for {_name(job_id)} with "
+                    "other arguments; use another key, or the same arguments. Nothing "
+                    "was enqueued",
                     job_id,
                 ) from None
             same[new] = (*same.get(new, ()), held)
@@ -157,3 +158,7 @@ class Encoding:
             elif value is not None and field in _TEXTS:
                 fields[field] = decode_text(self.codec, value, name)
         return msgspec.structs.replace(record, **fields)
+
+
+def _name(job_id: int) -> str:
+    return f"job {job_id}" if job_id else "an earlier job of this call"

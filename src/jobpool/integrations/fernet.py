@@ -95,8 +95,8 @@ class FernetCodec:
         except (OSError, UnicodeDecodeError) as exc:
             why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
             raise ConfigError(
-                f"FernetCodec: the file {os.fspath(path)} with the keys cannot be "
-                f"read: {why}"
+                f"FernetCodec: the keys cannot be read from {Path(path).absolute()}: "
+                f"{why}; expected a file of keys, one a line. Make one with: {_EXAMPLE}"
             ) from None
         stripped = (line.strip() for line in lines)
         return cls([line for line in stripped if line and not line.startswith("#")])
