@@ -18,7 +18,7 @@ from jobpool.core.rules.schedules.zone import zone_of
 from jobpool.core.units import DURATION_MAX_S, show_duration
 from jobpool.errors import ConfigError
 
-EVERY_MIN_MS = 1000
+EVERY_MIN_MS, EVERY_MAX_MS = 1000, round(DURATION_MAX_S * 1000)
 _PERIODS_LOOKED_AT = 100
 """Of a cron expression, to find its shortest period."""
 _YEAR_2000_MS = 946_684_800_000
@@ -62,14 +62,26 @@ def check_rule(rule: Rule) -> Rule:
             raise ConfigError(
                 'from_="end" counts a period: write every="1h" instead of cron='
             )
-    elif not EVERY_MIN_MS <= (rule.every_ms or 0) <= DURATION_MAX_S * 1000:
-        raise ConfigError(
-            f"every={show_duration((rule.every_ms or 0) / 1000)} is out of range; "
-            "expected 1s to 100 years"
-        )
+    else:
+        _period_ms(rule)
     _check_bounds(rule)
     _check_jitter(rule)
     return rule
+
+
+def _period_ms(rule: Rule) -> int:
+    """Return a rule's period, if it is one: others have no end of times.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    every_ms = rule.every_ms or 0
+    if not EVERY_MIN_MS <= every_ms <= EVERY_MAX_MS:
+        raise ConfigError(
+            f"every={show_duration(every_ms / 1000)} is out of range; expected 1s to "
+            "100 years"
+        )
+    return every_ms
 
 
 def _check_bounds(rule: Rule) -> None:
@@ -105,7 +117,7 @@ def _shortest_period_ms(rule: Rule) -> int:
 
 def jitter_of(rule: Rule, name: str) -> int:
     """Return by how many milliseconds a schedule's ticks are due later."""
-    if not rule.jitter_ms:
+    if rule.jitter_ms < 1:
         return 0
     digest = blake2b(name.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % rule.jitter_ms
@@ -120,7 +132,7 @@ def next_after(rule: Rule, at_ms: int, *, since_ms: int = 0) -> int | None:
         since_ms: when the schedule got this rule.
 
     Raises:
-        ConfigError: this host does not know the zone.
+        ConfigError: this host does not know the zone; or the rule has no times.
     """
     starts_ms = 0 if rule.starts_ms is None else rule.starts_ms
     next_ms: int | None
@@ -128,7 +140,7 @@ def next_after(rule: Rule, at_ms: int, *, since_ms: int = 0) -> int | None:
         after_ms = max(at_ms, starts_ms - 1)
         next_ms = read_cron(rule.cron).next_after(zone_of(rule.tz), after_ms)
     else:
-        every_ms = rule.every_ms or EVERY_MIN_MS
+        every_ms = _period_ms(rule)
         next_ms = at_ms + every_ms
         if not rule.from_end:
             anchor_ms = since_ms if rule.starts_ms is None else rule.starts_ms

@@ -321,15 +321,18 @@ def test_a_new_rule_has_no_past():
 
 
 @pytest.mark.parametrize(
-    ("rule", "policy"),
+    "rule",
     [
-        (Rule(every_ms=-5), Policy()),
-        (Rule(), Policy()),
-        (Rule(cron="x"), Policy()),
-        (Rule(cron="@daily", tz="Mars"), Policy()),
-        (HOURLY, Policy(catchup_max=-1)),
+        Rule(every_ms=-5),
+        Rule(every_ms=0),
+        Rule(),
+        Rule(from_end=True),
+        Rule(cron="x"),
+        Rule(cron="@daily", tz="Mars"),
     ],
 )
-def test_what_was_changed_by_hand_is_an_error_and_no_endless_step(rule, policy):
+def test_what_was_changed_by_hand_is_an_error_and_no_endless_step(rule):
     with pytest.raises(ConfigError):
-        plan(state(rule=rule, policy=policy), DUE_MS)
+        plan(state(rule=rule), DUE_MS)
+    odd = Policy(catchup_max=-1, catchup_window_s=-(10**9), missed=Missed.ALL)
+    assert plan(state(policy=odd), DUE_MS + 50 * HOUR_MS).missed == 50
