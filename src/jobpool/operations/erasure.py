@@ -35,6 +35,8 @@ _FIRST_STEP, _STEP_MAX = 50, 500
 _PAGE = 1000
 _PERSONAL = ("tenant", "key")
 """Conditions of a filter that may name a person."""
+_IMPERSONAL = ("kind", "kind_to", "pool", "ids", "new_ids")
+"""What names code or jobs, and no tenant, even if it reads the same."""
 
 
 class Survey(NamedTuple):
@@ -256,7 +258,7 @@ def _erased_entry(
     """Return an entry without personal data; None: it stays as it is."""
     target = _decoded(row.target)
     is_about = row.action != Erase.name and _names_any(target, ids)
-    if not is_about and not _names(tenant, row.note, *target.values()):
+    if not is_about and not _names(tenant, {**target, "note": row.note}):
         return None
     erased = msgspec.structs.replace(
         row,
@@ -284,16 +286,20 @@ def _names_any(target: Mapping[str, Any], ids: Sequence[int]) -> bool:
     return False
 
 
-def _names(tenant: str | None, *texts: Any) -> bool:
+def _names(tenant: str | None, texts: Mapping[str, Any]) -> bool:
     """Say whether one of some texts names a tenant, as a word of its own."""
     if tenant is None:
         return False
     word = re.compile(rf"(?<!\w){re.escape(tenant)}(?!\w)")
-    return any(isinstance(text, str) and word.search(text) for text in texts)
+    return any(
+        isinstance(text, str) and word.search(text)
+        for name, text in texts.items()
+        if name not in _IMPERSONAL
+    )
 
 
 def _anonymous(target: Mapping[str, Any], tenant: str | None) -> dict[str, Any]:
     return {
-        name: MARK if name in _PERSONAL or _names(tenant, value) else value
+        name: MARK if name in _PERSONAL or _names(tenant, {name: value}) else value
         for name, value in target.items()
     }

@@ -159,6 +159,16 @@ def test_entries_about_a_tenant_no_longer_name_it(store):
     )
 
 
+@pytest.mark.parametrize("tenant", ["shop", "io", "7"])
+def test_entries_about_others_stay_whatever_the_tenant_is_called(store, tenant):
+    """Kinds, pools and ids are no tenant's name, though they may read like one."""
+    target = {"kind": "shop.pay", "pool": "io", "tenant": "other", "ids": "7-9"}
+    audit_id = entry(store, "wrong bill", **target)
+    operate(store, ADMIN, of_tenant(tenant))
+    (row,) = (row for row in trail(store) if row.id == audit_id)
+    assert (json.loads(row.target), row.note) == (target, "wrong bill")
+
+
 def test_entries_that_name_an_erased_job_lose_their_words(store):
     """The note and the key; also where a wide range may hold it."""
     (job_id,) = finished(store)
