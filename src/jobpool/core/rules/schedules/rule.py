@@ -105,7 +105,8 @@ def _check_jitter(rule: Rule) -> None:
     if rule.jitter_ms >= period_ms:
         raise ConfigError(
             f"jitter={show_duration(rule.jitter_ms / 1000)} is not below the period, "
-            f"{show_duration(period_ms / 1000)}: ticks would be due in another order"
+            f"{show_duration(period_ms / 1000)}: a tick would be due after the next "
+            "one's time"
         )
 
 

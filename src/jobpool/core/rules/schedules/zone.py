@@ -47,6 +47,7 @@ def zone_of(name: str) -> tzinfo:
         raise ConfigError(f"{shown} is unknown here{_hint(name)}") from exc
 
 
+@lru_cache(maxsize=512)  # it reads each file of the database
 def _hint(name: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - for errors only
     from zoneinfo import available_timezones  # noqa: PLC0415 - for errors only

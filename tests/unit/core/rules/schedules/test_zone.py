@@ -5,7 +5,7 @@ from datetime import UTC
 
 import pytest
 
-from jobpool.core.rules.schedules.zone import zone_of
+from jobpool.core.rules.schedules.zone import _hint, zone_of
 from jobpool.errors import ConfigError
 
 
@@ -18,9 +18,12 @@ def no_database(monkeypatch):
 
     monkeypatch.setattr(zoneinfo, "ZoneInfo", unknown)
     monkeypatch.setattr(zoneinfo, "available_timezones", set)
-    zone_of.cache_clear()
+    caches = (zone_of, _hint)
+    for cache in caches:
+        cache.cache_clear()
     yield
-    zone_of.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
 
 
 def test_utc_needs_no_database(no_database):
