@@ -1,5 +1,6 @@
 """conf/postgres/roles.sql: each role can do its work, and nothing beyond it."""
 
+import contextlib
 import json
 import secrets
 import subprocess
@@ -17,6 +18,7 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import FeatureHeldBack, StoreRefused
+from jobpool.operations.erasure import Erase
 from jobpool.operations.jobs import Cancel
 from jobpool.operations.operate import operate
 from jobpool.operations.principal import Principal, Role
@@ -392,3 +394,25 @@ def acl_of(url):
             "ORDER BY relname",
             [query_of(url)["schema"]],
         ).fetchall()
+
+
+def test_a_login_that_may_not_vacuum_is_told_so(stores):
+    """What was erased may still stand in the files: nobody is to believe otherwise."""
+    store = stores["supervisor"]
+    (plain, skipped) = store.wipe()
+    assert "--rewrite" in plain
+    assert "may not VACUUM" in skipped
+    (skipped,) = store.wipe(rewrite=True)
+    assert "jobpool_owner" in skipped
+    assert "jobs" in skipped
+
+
+def test_a_producer_erases_nothing(stores, queue_url):
+    """It may not read the trail, which is looked through first."""
+    with contextlib.closing(open_store(queue_url)) as owner:
+        (made,) = owner.enqueue([new_job(tenant="to be erased")])
+        owner.cancel([made.id])
+        action = Erase(jobs=Selection(ids=(made.id,)))
+        with pytest.raises(StoreRefused, match="lacks a privilege"):
+            operate(stores["producer"], PRODUCER, action)
+        assert not owner.get(made.id).is_erased

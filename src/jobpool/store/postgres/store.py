@@ -55,6 +55,10 @@ STILL_IN_FREE_ROOM = (
     "PostgreSQL keeps deleted bytes in its tables' free room until others are written "
     "there; --rewrite copies the tables without them, and locks them meanwhile"
 )
+NOT_VACUUMED = (
+    "this login may not VACUUM all of the tables, so their files may hold deleted "
+    "bytes: let their owner do it, jobpool_owner if roles.sql was run"
+)
 _LAPSED_KEPT_MS = 30 * 86_400_000
 """A run whose leases ran out this long ago is taken to be gone."""
 
@@ -246,8 +250,11 @@ class PostgresStore(
 
     def wipe(self, *, rewrite: bool = False) -> list[str]:
         """See `Store.wipe`: VACUUM; with *rewrite* VACUUM (FULL)."""
-        self._server.vacuum(full=rewrite)
-        return [] if rewrite else [STILL_IN_FREE_ROOM]
+        remarks = [] if rewrite else [STILL_IN_FREE_ROOM]
+        skipped = self._server.vacuum(full=rewrite)
+        if skipped:
+            remarks.append(f"{NOT_VACUUMED} (the server says: {skipped[0]})")
+        return remarks
 
     def concerns(self) -> list[str]:
         """See `Store.concerns`."""

@@ -192,13 +192,14 @@ class Database:
         except psycopg.Error as error:
             raise explain(error, session.place) from error
 
-    def vacuum(self, *, full: bool) -> None:
+    def vacuum(self, *, full: bool) -> list[str]:
         """Free the room of dead rows of jobs, by a statement of its own.
-
-        The server skips tables of which this user may not.
 
         Args:
             full: copy the tables; they are locked meanwhile.
+
+        Returns:
+            What the server has said: it skips tables of which this user may not.
 
         Raises:
             UsageError: this thread has a transaction open.
@@ -209,12 +210,17 @@ class Database:
         # A connection of its own: on ours no answer may take as long.
         session, _ = connect(self.address, VACUUM_S_MAX)
         queries = queries_of(session.schema)
+        said: list[str] = []
+        session.connection.add_notice_handler(
+            lambda notice: said.append(notice.message_primary or "")
+        )
         with session.connection:
             try:
                 for name in ("set_lock_timeout", "vacuum_full" if full else "vacuum"):
                     session.connection.execute(queries[name].encode())
             except psycopg.Error as error:
                 raise explain(error, session.place) from error
+        return said
 
     @property
     def is_writing(self) -> bool:
