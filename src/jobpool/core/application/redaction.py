@@ -22,6 +22,8 @@ from jobpool.core.application.handler_spec import HOOK_DEAD, HOOK_QUARANTINED
 HIDDEN = "[redacted]"
 """Stands where a value was."""
 KEYWORD = "x-redact"
+_GAP = "\ufdd0"
+"""Is never a character of a text."""
 PATHS_MAX = 100
 SECRET_CHARS_MIN = 4
 """Shorter values are not looked for in texts: a 1 would be found everywhere."""
@@ -146,8 +148,9 @@ def _texts(value: Any) -> Iterator[str]:
 def scrubbed(text: str, secrets: Iterable[str]) -> str:
     """Return a text without secrets, longest first."""
     for secret in secrets:
-        text = text.replace(secret, HIDDEN)
-    return text
+        # One character meanwhile: a secret may be part of what stands for others.
+        text = text.replace(secret, _GAP)
+    return text.replace(_GAP, HIDDEN)
 
 
 def scrubbed_json(value: Any, secrets: Sequence[str]) -> Any:

@@ -27,6 +27,7 @@ from jobpool.errors import (
 )
 from jobpool.sandbox.child.memory_errors import memory_limit_reason
 from jobpool.sandbox.protocol.messages import Raised, RunJob
+from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES
 
 MESSAGE_MAX_CHARS = 8 * 1024
 TRACEBACK_MAX_CHARS = 32 * 1024
@@ -86,12 +87,14 @@ def redacted(
         return b"", error
     if not texts:
         return output, error
-    output = scrubbed(output.decode("utf-8", "replace"), texts).encode()
+    text = scrubbed(output.decode("utf-8", "replace"), texts)
+    # What stands for a text may be longer than the text.
+    output = text.encode("utf-8", "replace")[-OUTPUT_MAX_BYTES:]
     if error is not None:
         error = msgspec.structs.replace(
             error,
-            message=scrubbed(error.message, texts),
-            traceback=scrubbed(error.traceback, texts),
+            message=capped(scrubbed(error.message, texts), MESSAGE_MAX_CHARS),
+            traceback=scrubbed(error.traceback, texts)[-TRACEBACK_MAX_CHARS:],
         )
     return output, error
 

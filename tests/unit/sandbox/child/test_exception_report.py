@@ -1,9 +1,17 @@
 """What an attempt leaves is cleaned before anybody else has it."""
 
+import msgspec
 import pytest
 
-from jobpool.sandbox.child.exception_report import failed, redacted
-from jobpool.sandbox.protocol.messages import RunJob
+from jobpool.sandbox.child.exception_report import (
+    MESSAGE_MAX_CHARS,
+    TRACEBACK_MAX_CHARS,
+    failed,
+    redacted,
+)
+from jobpool.sandbox.protocol.messages import Done, RunJob
+from jobpool.sandbox.protocol.validation import screened
+from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES
 
 JOB = RunJob(
     seq=1,
@@ -24,6 +32,35 @@ def test_texts_that_nobody_is_shown_are_left_out():
     output, clean = redacted(b"\xffpaying 4711", error, JOB, lambda *_: ["4711"])
     assert output.decode() == "\ufffdpaying [redacted]"
     assert (clean.classes, clean.message) == (["ValueError"], "bad [redacted]")
+
+
+def test_what_grows_keeps_to_its_caps():
+    """A child whose report is too long would be taken for a broken one."""
+    secrets = ["4711", "reda", "acte"]
+    error = failed("ValueError", "4711" * (MESSAGE_MAX_CHARS // 4))
+    error = msgspec.structs.replace(
+        error, traceback="4711" * (TRACEBACK_MAX_CHARS // 4)
+    )
+    full = b"\xff4711" * (OUTPUT_MAX_BYTES // 5) + b" the end"
+    output, clean = redacted(full, error, JOB, lambda *_: secrets)
+    assert len(output) <= OUTPUT_MAX_BYTES
+    assert output.endswith(b"[redacted] the end")
+    assert len(clean.message) <= 2 * MESSAGE_MAX_CHARS
+    assert len(clean.traceback) <= TRACEBACK_MAX_CHARS
+    done = Done(
+        seq=1,
+        token=1,
+        ok=False,
+        result=b"",
+        duration_s=0.0,
+        cpu_s=0.0,
+        rss_bytes=0,
+        peak_rss_bytes=0,
+        output=output,
+        error=clean,
+    )
+    caps = {"result_max_bytes": 1, "checkpoint_max_bytes": 1}
+    assert screened([done], **caps) == ([done], None)
 
 
 def test_nothing_is_looked_for_where_nothing_was_said():
