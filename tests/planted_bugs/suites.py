@@ -213,6 +213,24 @@ SUITE_BUGS = (
         ),
     ),
     SuiteBug(
+        "the key of a replaced job is lost",
+        Promise.DURABLE,
+        "tests/store/contract/test_replay_action.py",
+        (Edit("operations/replay.py", "        key=job.key,\n", ""),),
+    ),
+    SuiteBug(
+        "a job is replaced twice",
+        Promise.DURABLE,
+        "tests/store/contract/test_replay.py",
+        (
+            Edit(
+                "store/sqlite/sql/replay.sql",
+                "finished_at_ms IS NOT NULL AND replaced_by IS NULL",
+                "finished_at_ms IS NOT NULL",
+            ),
+        ),
+    ),
+    SuiteBug(
         "what was done is written down afterwards",
         Promise.ON_RECORD,
         "tests/store/contract/test_audit.py",
