@@ -31,10 +31,10 @@ PATHS = st.lists(
 
 def at(value, names):
     """Return what stands at a path, by another way than the code under test."""
-    if isinstance(value, list):
-        return [found for one in value for found in at(one, names)]
     if not names:
         return [value]
+    if isinstance(value, list):
+        return [found for one in value for found in at(one, names)]
     if isinstance(value, dict) and names[0] in value:
         return at(value[names[0]], names[1:])
     return []
