@@ -14,6 +14,7 @@ from jobpool.errors import UsageError
 from jobpool.operations.action import Change, Done, Step
 from jobpool.operations.jobs import JobsAction
 from jobpool.operations.principal import Principal
+from jobpool.operations.selection import Selected
 from jobpool.store import records
 from jobpool.store.protocol import Store
 
@@ -37,6 +38,8 @@ class Replay(JobsAction, frozen=True, kw_only=True):
     UsageError that it raises leaves that job alone."""
     kind_to: str | None = None
     """The kind of the new jobs, for the audit trail; None: that of each old one."""
+    chosen: tuple[int, ...] | None = None
+    """Those of the jobs that somebody has looked at, in order; None: all are."""
 
     name = "replay"
     past = "replayed"
@@ -50,6 +53,12 @@ class Replay(JobsAction, frozen=True, kw_only=True):
         """See `Action.target`."""
         kind_to = {} if self.kind_to is None else {"kind_to": self.kind_to}
         return {**super().target(), **kind_to}
+
+    def select(self, store: Store) -> Selected:
+        """See `JobsAction.select`; no job that was not looked at."""
+        if self.chosen is None:
+            return super().select(store)
+        return Selected(list(self.chosen), [])
 
     def planned(
         self, store: Store, ids: Sequence[int], refused: list[str]

@@ -89,6 +89,21 @@ def test_a_bulk_is_one_row_with_the_paths_that_were_changed(store, monkeypatch):
         assert entry.is_certain
 
 
+def test_only_what_was_looked_at_is_replaced(store):
+    """Not what the filter finds since then, nor what has changed meanwhile."""
+    first, second = dead(store, new_job(), new_job())
+    meant = Selection(which=Filter(kind=KIND), shown=("dead",))
+    action = replay(meant, chosen=(first, second))
+    store.revive([second], [JobState.DEAD])
+    (later,) = store.enqueue([new_job()])
+    store.cancel([later.id])
+    done = operate(store, ANN, action)
+    assert list(done.replaced_by) == [first]
+    assert done.refused == [f"job {second} is runnable meanwhile"]
+    (row,) = store.audits(EVERYTHING)
+    assert json.loads(row.target)["kind"] == KIND
+
+
 def test_paths_in_a_row_are_bounded(store):
     """Then it says that there were more."""
     ids = dead(store, *[new_job()] * 60)

@@ -133,18 +133,18 @@ def replay(
     sources = own_sources(store, config)
     shown = states or Replay.usual
     with opened(sources) as found:
+        named = tuple(id_of(found, one) for one in ids)
+        which = None if ids else chosen(states=shown, **selection)
         meant = _Meant(
+            Selection(ids=named, which=which, shown=() if ids else shown),
             kinds={record.kind: record for record in found.kinds()},
             kind_to=kind_to,
-            which=None if ids else chosen(states=shown, **selection),
-            shown=shown,
             note=note,
             per_s=rate_per_s(rate) if rate else None,
             payload_max_bytes=client_settings(sources).payload_max_bytes,
         )
         change, what = _change(whole, some)
-        named = None if meant.which else tuple(id_of(found, one) for one in ids)
-        selected, refused = meant.action(named, change, what).select(found)
+        selected, refused = meant.action(None, change, what).select(found)
         if not ids and not selected:
             note_slips(found, sources, selection)
         if edit and selected:
@@ -166,11 +166,9 @@ def replay(
 class _Meant(NamedTuple):
     """Which jobs, and what is to become of them."""
 
+    jobs: Selection
     kinds: Mapping[str, KindRecord]
     kind_to: str | None
-    which: Filter | None
-    """None: ids are given."""
-    shown: tuple[str, ...]
     note: str | None
     per_s: float | None
     payload_max_bytes: int
@@ -179,15 +177,10 @@ class _Meant(NamedTuple):
         """Return the action.
 
         Args:
-            ids: of the jobs; None: all that the filter finds.
+            ids: those of the jobs that were looked at; None: all.
             change: what becomes of their arguments.
             what: where these come from.
         """
-        jobs = Selection(ids=tuple(ids or ()))
-        if self.which is not None:
-            narrowed = None if ids is None else tuple(ids)
-            which = msgspec.structs.replace(self.which, ids=narrowed)
-            jobs = Selection(which=which, shown=self.shown)
         replacing = Replacing(
             self.kinds,
             change,
@@ -196,7 +189,8 @@ class _Meant(NamedTuple):
             payload_max_bytes=self.payload_max_bytes,
         )
         return Replay(
-            jobs=jobs,
+            jobs=self.jobs,
+            chosen=None if ids is None else tuple(ids),
             replace=replacing,
             kind_to=self.kind_to,
             per_s=self.per_s,
