@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import (
     HOOK_DEAD,
     HOOK_QUARANTINED,
-    AppReport,
     HandlerSpec,
 )
 from jobpool.core.config.settings import PoolSettings, Retention, Settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Generic, Never, NoReturn, ParamSpec, TypeVar, overload
@@ -17,12 +18,13 @@ from jobpool.core.application.handler_spec import HandlerSpec, with_codec
 from jobpool.core.application.redaction import with_redaction
 from jobpool.core.jobs.job import Enqueued, NewJob
 from jobpool.core.units import DurationLike, SizeLike
-from jobpool.errors import UsageError
+from jobpool.errors import ConfigError, UsageError
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 """Covariant: a type checker may infer a narrower type for an async function."""
 T = TypeVar("T")
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Handler(Generic[P, R_co]):
@@ -204,6 +206,20 @@ class Handler(Generic[P, R_co]):
             ArgumentsRejected: as for `enqueue`.
         """
         return Call(self._called(DEFAULT, args, kwargs), None)
+
+    def check_has_defaults(self) -> None:
+        """Refuse a handler that cannot be called without arguments.
+
+        Raises:
+            ConfigError: it cannot; the message names an argument.
+        """
+        for parameter in inspect.signature(self._function).parameters.values():
+            if parameter.default is parameter.empty and parameter.kind not in _REST:
+                raise ConfigError(
+                    f"{self.kind} needs the argument {parameter.name!r}, which a "
+                    "schedule by @jobs.cron does not give it; give it a default, or "
+                    "write jobs.schedule(name, handler.call(...), cron=...)"
+                )
 
     def new_job(self, options: Options, payload: bytes = b"") -> NewJob:
         """Return a job of this kind, not stored; the payload is encoded already."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
@@ -17,16 +17,21 @@ from jobpool.client.declare.declaration import (
 )
 from jobpool.client.declare.retry import RetryRules
 from jobpool.client.gateway import Gateway, find_settings
-from jobpool.client.handler import Handler
+from jobpool.client.handler import Call, Handler
 from jobpool.client.hooks import DeadJob, Hooks
 from jobpool.client.invoke.invocation import call, prepare
 from jobpool.client.payload.redact_paths import read_redact
 from jobpool.client.payload.results import decode_plain
+from jobpool.client.schedules import Schedules
 from jobpool.core.application.codec import Codec
 from jobpool.core.application.handler_spec import HandlerSpec, check_pool
 from jobpool.core.application.redaction import secrets_in, told_of
 from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import CodecMismatch, ConfigError, UnknownKind
+
+if TYPE_CHECKING:
+    from jobpool.client.declare.schedules import PolicyOptions, ScheduleOptions
+    from jobpool.core.rules.schedules.schedule import Declared
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,6 +56,8 @@ class Registration:
         self._handlers: dict[str, Handler[..., Any]] = {}
         self._by_name: dict[str, Handler[..., Any]] = {}
         self._hooks = Hooks()
+        self.schedules = Schedules()
+        """The schedules that this code declares."""
 
     def job(
         self,
@@ -148,6 +155,56 @@ class Registration:
 
         return register
 
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "UTC",
+        name: str | None = None,
+        **policy: Unpack[PolicyOptions],
+    ) -> Callable[[Handler[P, R]], Handler[P, R]]:
+        """Run the handler below at the times of a cron expression.
+
+        It stands above ``@jobs.job``, on a handler without required arguments::
+
+            @jobs.cron("0 2 * * *", tz="Europe/Berlin")
+            @jobs.job("cpu", kind="report.nightly")
+            def nightly(scope: str = "all") -> None: ...
+
+        Args:
+            expression: five fields, such as ``"0 2 * * 1-5"``, or a name such as
+                ``@daily``.
+            tz: the zone whose clocks it goes by; UTC by default.
+            name: of the schedule; the handler's kind by default.
+            **policy: see `PolicyOptions`.
+
+        Raises:
+            ConfigError: a value is wrong, or the schedule's name is taken. Nothing was
+                declared.
+        """
+
+        def declare(handler: Handler[P, R]) -> Handler[P, R]:
+            self.schedules.declare_cron(name, handler, expression, tz, policy)
+            return handler
+
+        return declare
+
+    def schedule(
+        self, name: str, call: Call[Any], /, **options: Unpack[ScheduleOptions]
+    ) -> None:
+        """Make a call into a job again and again, as long as this code declares it.
+
+        Args:
+            name: its own, in this store.
+            call: what to run: ``handler.call(...)`` or
+                ``handler.options(priority=...).call(...)``.
+            **options: see `ScheduleOptions`.
+
+        Raises:
+            ConfigError: a value is wrong, or the name is taken. Nothing was declared.
+        """
+        self.schedules.declare(name, call, options)
+
     def on_child_start(self, function: Start) -> Start:
         """Run the decorated function, without arguments, in every new child.
 
@@ -184,6 +241,14 @@ class Registration:
         pools = {spec.pool for spec in specs}
         hook_pool = HOOK_POOL if HOOK_POOL in pools else min(pools)
         return specs + self._hooks.specs(hook_pool, self.named_codec())
+
+    def declared_schedules(self) -> tuple[Declared, ...]:
+        """Return the schedules that the application declares.
+
+        Raises:
+            ArgumentsRejected: the defaults of a handler with ``@jobs.cron`` do not fit.
+        """
+        return self.schedules.declared()
 
     def named_codec(self) -> Codec | None:
         """Return the codec that the application names, if any."""

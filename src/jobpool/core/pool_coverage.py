@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from jobpool.core.application.handler_spec import INTERNAL_PREFIX, AppReport
+from jobpool.core.application.app_report import AppReport
+from jobpool.core.application.handler_spec import INTERNAL_PREFIX
 from jobpool.core.config.layers import nearest
 from jobpool.core.config.settings import Settings
 from jobpool.core.events import Event, PoolsLeft, PoolUnused

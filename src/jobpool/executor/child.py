@@ -61,6 +61,10 @@ class CallApplication:
             for kind in (KIND, BUNDLE_KIND)
         )
 
+    def declared_schedules(self) -> tuple[()]:
+        """Return none: calls are made by the caller."""
+        return ()
+
     def named_codec(self) -> None:
         """Return None: calls are never stored on a disk."""
 

@@ -16,6 +16,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from jobpool.core.application.codec import Codec
 from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import AppError
 
 
@@ -25,6 +26,10 @@ class Application(Protocol):
 
     def handler_specs(self) -> tuple[HandlerSpec, ...]:
         """Return every handler's declaration, hooks as internal kinds included."""
+        ...
+
+    def declared_schedules(self) -> tuple[Declared, ...]:
+        """Return the schedules that the application declares."""
         ...
 
     def named_codec(self) -> Codec | None:

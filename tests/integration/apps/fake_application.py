@@ -16,6 +16,9 @@ class FakeApplication:
         self.handlers[function.__name__] = function
         return function
 
+    def declared_schedules(self):
+        return ()
+
     def handler_specs(self):
         return tuple(HandlerSpec(kind=kind, pool="cpu") for kind in self.handlers)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from jobpool.core.application.handler_spec import AppReport, HandlerSpec
+from jobpool.core.application.app_report import AppReport
+from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.config.settings import KindSettings, PoolSettings, Settings
 from jobpool.core.events import Event
 from jobpool.core.jobs.job import Lease, Settlement

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobpool.core.application.handler_spec import HOOK_DEAD, AppReport, HandlerSpec
+from jobpool.core.application.app_report import AppReport
+from jobpool.core.application.handler_spec import HOOK_DEAD, HandlerSpec
 from jobpool.core.event_lines import parts
 from jobpool.core.events import PoolsLeft, PoolUnused
 from jobpool.core.pool_coverage import pool_events, refuse_without_kinds

@@ -27,7 +27,8 @@ from jobpool.cli.output import (
 )
 from jobpool.cli.resources import memory_bytes
 from jobpool.core import event_lines
-from jobpool.core.application.handler_spec import INTERNAL_PREFIX, AppReport
+from jobpool.core.application.app_report import AppReport
+from jobpool.core.application.handler_spec import INTERNAL_PREFIX
 from jobpool.core.config.effective_limits import KindLimit, kind_limits
 from jobpool.core.config.kinds import unknown_kinds
 from jobpool.core.config.layers import misspelled_variables

@@ -93,12 +93,12 @@ def read_options(
             raise UsageError(NEVER_BEGINS)
         return Options(
             delay_ms=delay_ms,
-            run_at_ms=None if run_at is None else _moment_ms(run_at),
+            run_at_ms=None if run_at is None else moment_ms(run_at, "run_at"),
             expires_in_ms=expires_in_ms,
             priority=_checked_priority(priority),
-            key=_checked_text(key, "key"),
-            unique=_checked_text(unique, "unique"),
-            tenant=_checked_text(tenant, "tenant"),
+            key=checked_text(key, "key"),
+            unique=checked_text(unique, "unique"),
+            tenant=checked_text(tenant, "tenant"),
             max_attempts=checked_count(max_attempts, "max_attempts"),
             timeout_s=positive_s(timeout, "timeout"),
             memory_bytes=None if memory is None else size_bytes(memory, "memory"),
@@ -113,17 +113,22 @@ def _positive_ms(value: DurationLike | None) -> int | None:
     return None if seconds is None else max(1, round(seconds * 1000))
 
 
-def _moment_ms(value: datetime | float) -> int:
+def moment_ms(value: datetime | float, what: str) -> int:
+    """Return a moment in milliseconds since 1970.
+
+    Raises:
+        UsageError: it is no moment, out of range, or has no time zone.
+    """
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise UsageError(
-                "run_at: this datetime has no time zone; make it aware, for example "
+                f"{what}: this datetime has no time zone; make it aware, for example "
                 "with .astimezone() or tzinfo=timezone.utc"
             )
         seconds = value.timestamp()
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(
-            "run_at: expected an aware datetime or Unix seconds, got "
+            f"{what}: expected an aware datetime or Unix seconds, got "
             f"{type(value).__name__}"
         )
     else:
@@ -131,7 +136,7 @@ def _moment_ms(value: datetime | float) -> int:
     # One second more, since the last second of a datetime has a fraction.
     if not 0 <= seconds <= TIME_MAX_MS / 1000 + 1:
         raise UsageError(
-            "run_at is out of range; expected a moment from 1970 to the end of year "
+            f"{what} is out of range; expected a moment from 1970 to the end of year "
             "9999, UTC"
         )
     return min(round(seconds * 1000), TIME_MAX_MS)
@@ -150,7 +155,12 @@ def _checked_priority(value: int) -> int:
     return int.__int__(value)  # for an IntEnum, say
 
 
-def _checked_text(value: str | None, what: str) -> str | None:
+def checked_text(value: str | None, what: str) -> str | None:
+    """Return a key, a unique text or a tenant, or None.
+
+    Raises:
+        UsageError: it is no text, too long, or cannot be stored.
+    """
     if value is None:
         return None
     if not isinstance(value, str):

@@ -39,20 +39,6 @@ class HandlerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """JSON Schema of the arguments object, encoded as JSON; names the codec."""
 
 
-class AppReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a zygote found when it loaded the application."""
-
-    handlers: tuple[HandlerSpec, ...] = ()
-    store: str | None = None
-    """The store URL that the application itself names, if any."""
-    version: str = ""
-    """A hash of the source files that make up the application."""
-    base_rss_bytes: int = 0
-    """Resident memory of the zygote after loading: the minimum of every limit."""
-    warnings: tuple[str, ...] = ()
-    """Reported by `jobpool check`: threads, sockets opened while importing."""
-
-
 def with_codec(schema: bytes, codec: Codec | None) -> bytes:
     """Return a kind's schema with the codec that the application has, if any.
 

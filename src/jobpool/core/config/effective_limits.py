@@ -10,11 +10,8 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core.application.handler_spec import (
-    INTERNAL_PREFIX,
-    AppReport,
-    HandlerSpec,
-)
+from jobpool.core.application.app_report import AppReport
+from jobpool.core.application.handler_spec import INTERNAL_PREFIX, HandlerSpec
 from jobpool.core.config.kinds import name_in, settings_of
 from jobpool.core.config.load import Configuration
 from jobpool.core.config.options import KIND

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
-from jobpool.core.application.handler_spec import AppReport, HandlerSpec
+from jobpool.core.application.app_report import AppReport
+from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.config.layers import nearest
 from jobpool.core.config.settings import KindSettings, Settings
 from jobpool.errors import ConfigError

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from jobpool.core.application.handler_spec import AppReport
+from jobpool.core.application.app_report import AppReport
 from jobpool.core.config.settings import PAYLOAD_MAX_BYTES, QUEUE_DEPTH_MAX
 from jobpool.core.isolation.measures import Enclosure, Lockdown
 from jobpool.core.jobs.job import Enqueued, Job, NewJob

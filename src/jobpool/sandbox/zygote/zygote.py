@@ -38,7 +38,7 @@ from typing import Any, NoReturn
 from multiprocess import parent_process, resource_tracker
 
 from jobpool.core.application import current
-from jobpool.core.application.handler_spec import AppReport
+from jobpool.core.application.app_report import AppReport
 from jobpool.core.isolation.measures import Enclosure
 from jobpool.errors import AppError
 from jobpool.sandbox.app_loader import Application, load_application
@@ -209,6 +209,7 @@ class Zygote:
         try:
             application = load_application(load.app, load.directory)
             handlers = application.handler_specs()
+            schedules = application.declared_schedules()
             store = application.named_store()
             warnings = check_fork_safety() if load.preload else []
         except AppError as exc:
@@ -229,6 +230,7 @@ class Zygote:
         return Loaded(
             AppReport(
                 handlers=handlers,
+                schedules=schedules,
                 store=store,
                 version=source_hash(load.app, load.directory),
                 base_rss_bytes=resident_bytes(os.getpid()),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from jobpool.core.application.handler_spec import AppReport
+from jobpool.core.application.app_report import AppReport
 from jobpool.core.config.settings import Settings
 from jobpool.core.jobs.memory_trail import Trail
 from jobpool.core.rules.circuit_breaker import Saved

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
+from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import (
     HOOK_DEAD,
     HOOK_QUARANTINED,
     INTERNAL_PREFIX,
-    AppReport,
     HandlerSpec,
 )
 from jobpool.core.config.kinds import settings_of

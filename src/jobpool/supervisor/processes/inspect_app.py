@@ -6,7 +6,7 @@ import selectors
 import time
 import uuid
 
-from jobpool.core.application.handler_spec import AppReport
+from jobpool.core.application.app_report import AppReport
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import refuse_other_store
 from jobpool.errors import AppError

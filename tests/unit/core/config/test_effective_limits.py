@@ -2,7 +2,8 @@
 
 import pytest
 
-from jobpool.core.application.handler_spec import AppReport, HandlerSpec
+from jobpool.core.application.app_report import AppReport
+from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.config.effective_limits import kind_limits
 from jobpool.core.config.load import Machine, configure, read_sources
 from jobpool.core.rules.limits import Limits

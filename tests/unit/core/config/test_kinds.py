@@ -2,7 +2,8 @@
 
 import pytest
 
-from jobpool.core.application.handler_spec import AppReport, HandlerSpec
+from jobpool.core.application.app_report import AppReport
+from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.config.kinds import settings_of, unknown_kinds
 from jobpool.core.config.settings import KindSettings, Settings
 from support.configuring import build, toml

@@ -26,7 +26,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     pool: str
     payload: bytes
-    """JSON object: the arguments by name."""
+    """JSON object: the arguments by name; encoded, if there is a codec."""
     rule: Rule
     policy: Policy = Policy()
     priority: int = 0
@@ -35,6 +35,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     memory_bytes: int | None = None
     expires_in_ms: int | None = None
+    codec: str | None = None
+    """The one that encoded the payload."""
 
 
 def check_declared(declared: Declared) -> Declared:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from jobpool.core import events as ev
-from jobpool.core.application.handler_spec import AppReport
+from jobpool.core.application.app_report import AppReport
 from jobpool.core.config.kinds import refuse_unknown_kinds
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import without_password
