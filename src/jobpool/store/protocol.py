@@ -28,6 +28,7 @@ from jobpool.core.jobs.job import (
     Start,
 )
 from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.core.rules.suspects import Deaths
 from jobpool.store.records import (
     AuditEntry,
@@ -45,13 +46,17 @@ from jobpool.store.records import (
     MisfitRow,
     PauseRow,
     Position,
+    Published,
     Receipt,
     Renewal,
     Replay,
     Run,
+    ScheduleRow,
     SketchRow,
     StatRow,
     SuspectRow,
+    Ticked,
+    TickRow,
     UnfinishedRow,
     WaitingRow,
 )
@@ -384,6 +389,35 @@ class Store(Protocol):
         """Do deferred upkeep; *waited_for*: only if much has piled up. Never fails."""
         ...
 
+    def tick(self, limit: int = 500) -> Ticked:
+        """Enqueue what schedules say, in one transaction; any supervisor may call it.
+
+        Handles the schedules whose tick is due, or for which the end of a job decides
+        what follows, the longest due first. Ticks are enqueued whatever the depth of
+        the queue. Does not wait for another caller: skips what that handles.
+
+        Args:
+            limit: most schedules to handle.
+        """
+        ...
+
+    def publish_schedules(self, run_id: str, declared: Sequence[Declared]) -> Published:
+        """Store what the application of a run declares, and retire what it does not.
+
+        Only the newest code decides that still runs somewhere: the version that was
+        seen first by the store later than others. What is declared as it was is left
+        alone, with its pause; another rule counts from now.
+
+        Args:
+            run_id: the run.
+            declared: all of its schedules.
+
+        Raises:
+            UsageError: one cannot be kept; nothing was changed.
+            FeatureHeldBack: one is encoded, and older runs are open.
+        """
+        ...
+
     # -- people and programs that read ------------------------------------------------
 
     def changed(self) -> bool:
@@ -476,6 +510,14 @@ class Store(Protocol):
         """Return the published kinds."""
         ...
 
+    def schedules(self, name: str | None = None) -> list[ScheduleRow]:
+        """Return all schedules, or the one of a name, in order of their names."""
+        ...
+
+    def ticks(self, name: str, limit: int = 100) -> list[TickRow]:
+        """Return a schedule's ticks, the latest nominal time first."""
+        ...
+
     # -- operators ------------------------------------------------------------------
 
     def cancel(self, ids: Iterable[int]) -> int:
@@ -555,6 +597,114 @@ class Store(Protocol):
         whole_store: bool = False,
     ) -> bool:
         """Undo the same pause; others stay. False: it was not paused."""
+        ...
+
+    def put_schedule(self, declared: Declared) -> bool:
+        """Store a schedule of nobody's code, or change it. A new rule counts from now.
+
+        Returns:
+            False: it was there as it is.
+
+        Raises:
+            UsageError: it cannot be kept, or an application declares one of this name;
+                nothing was changed.
+            FeatureHeldBack: it is encoded, and older runs are open; likewise.
+        """
+        ...
+
+    def pause_schedule(
+        self,
+        name: str,
+        *,
+        for_s: float | None = None,
+        who: str | None = None,
+        note: str | None = None,
+    ) -> bool:
+        """Let a schedule have no ticks; its jobs go on.
+
+        Args:
+            name: the schedule.
+            for_s: until so long from now by the store's clock; None: until resumed. It
+                replaces the end of a pause that there is.
+            who: who pauses it, for others to see.
+            note: why.
+
+        Returns:
+            False: it was paused already, with this end.
+
+        Raises:
+            UsageError: there is no such schedule, or the pause would end at once.
+        """
+        ...
+
+    def resume_schedule(self, name: str, *, catch_up: bool = False) -> bool:
+        """Undo a pause.
+
+        Args:
+            name: the schedule.
+            catch_up: the ticks of the pause were missed, and its policy says what
+                happens to them; otherwise there are none.
+
+        Returns:
+            False: it was not paused.
+
+        Raises:
+            UsageError: there is no such schedule.
+        """
+        ...
+
+    def remove_schedule(self, name: str) -> bool:
+        """Delete a schedule with its ticks. Their jobs stay.
+
+        Returns:
+            False: there was none.
+
+        Raises:
+            UsageError: an application declares it; nothing was changed.
+        """
+        ...
+
+    def run_now(self, name: str) -> int:
+        """Enqueue a tick whose nominal time is now, whatever the rule and the policy.
+
+        Returns:
+            The job's id.
+
+        Raises:
+            UsageError: there is no such schedule.
+        """
+        ...
+
+    def backfill(
+        self, name: str, from_ms: int, to_ms: int, *, dry_run: bool = False
+    ) -> int:
+        """Store the ticks of a span of the past; they run one after another.
+
+        Args:
+            name: the schedule.
+            from_ms: the first moment.
+            to_ms: the last one.
+            dry_run: only count them.
+
+        Returns:
+            How many there are. Times that have a tick already are left alone.
+
+        Raises:
+            UsageError: there is no such schedule; it has no times of its own; the span
+                is not in the past, or has more than 1,000. Nothing was changed.
+        """
+        ...
+
+    def restart_schedules(self, *, catch_up: bool) -> int:
+        """Let all schedules of a restored store go on.
+
+        Args:
+            catch_up: what they have missed since the backup was made is up to their
+                policies; otherwise they have no ticks before now.
+
+        Returns:
+            How many.
+        """
         ...
 
     def audit(self, entry: AuditEntry, audit_id: int | None = None) -> int:

@@ -25,11 +25,13 @@ NOT_A_JOBS = {
     "misfits": "digests of schemas",
     "suspects": "times",
     "result_drafts": "numbers",
+    "schedules": "what is to be enqueued, until the schedule is removed",
+    "ticks": "numbers",
 }
 """Tables whose texts are no job's, and whose they are."""
 UNWRITTEN = {
     *("quotas", "tenants", "lanes", "buckets", "lane_buckets", "permits"),
-    *("schedules", "ticks", "flows", "steps", "edges", "flow_notes"),
+    *("flows", "steps", "edges", "flow_notes"),
 }
 """Tables of features that do not exist: nothing writes them."""
 STAYS = {

@@ -198,6 +198,8 @@ ONE_OF = {
     "failed": 1,
     ("flows", "state"): "open",
     ("steps", "state"): "building:7",
+    ("ticks", "state"): "done",
+    "job_state": "dead",
     "when_ended": "failed",
 }
 

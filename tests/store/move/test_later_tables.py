@@ -35,10 +35,14 @@ VALUES = {
     "schedules": [
         (
             *(4, "nightly", "shop", "v1", "k", "cpu", b"{}", None, "acme", 1),
-            *("0 3 * * *", "{}", 99, None, None, None, "ä", 9),
+            *('{"cron":"0 3 * * *"}', "{}", 9, 8, 90, 95, 99, 91, 2, 5, None, 7, 2**40),
+            *("ann", "ä"),
         )
     ],
-    "ticks": [(7, 4, 90, 91, "enqueued", 1, 1), (8, 4, 99, 100, "skipped", None, 0)],
+    "ticks": [
+        (7, 4, 90, 91, "done", 1, "dead", 1, 95),
+        (8, 4, 99, 100, "buffered", None, None, 0, None),
+    ],
 }
 JOB_VALUES = (1, 7, "rot13", "00-ab-cd-01", 2, None, 1)
 
@@ -136,7 +140,7 @@ def test_numbers_that_were_moved_are_not_given_out_again(source_url, target_url)
         (number,) = connection.execute(
             f"INSERT INTO {schema}.ticks"  # noqa: S608 - our own
             " (schedule, nominal_at_ms, stored_at_ms, state)"
-            " VALUES (4, 200, 200, 'skipped') RETURNING id"
+            " VALUES (4, 200, 200, 'buffered') RETURNING id"
         ).fetchone()
     assert number == 9
 
@@ -154,7 +158,7 @@ def test_a_target_with_other_schedules_of_the_same_number_is_refused(
             " ('k', 'cpu', 'memory', 2900, 300, 2, 0);"
             f"INSERT INTO {schema}.ticks"
             " (id, schedule, nominal_at_ms, stored_at_ms, state)"
-            " VALUES (7, 1, 1, 1, 'skipped')"
+            " VALUES (7, 1, 1, 1, 'buffered')"
         )
         with pytest.raises(StoreRefused, match=r"table ticks .* already has rows"):
             move.move(source_url, target_url)

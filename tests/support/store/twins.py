@@ -6,9 +6,10 @@ import msgspec
 
 from jobpool.core.jobs.job import Job, Start
 from jobpool.errors import JobpoolError
-from jobpool.store.records import LeaseBatch
+from jobpool.store.records import LeaseBatch, ScheduleRow, Ticked
 
-ABOUT_ITSELF = {"close", "describe", "wake", "changed"}
+ABOUT_ITSELF = {"close", "describe", "wake", "changed", "run_now"}
+"""What is not compared: it is about one store, or an id, whose job `find` shows."""
 
 
 class Names:
@@ -37,6 +38,8 @@ class Names:
                 found["id"] = self.ids.get(value.id, value.id)
             if "token" in found:
                 found["token"] = self.tokens.get(value.token, value.token)
+            if isinstance(found.get("job_id"), int):  # a tick's
+                found["job_id"] = self.ids.get(value.job_id, value.job_id)
             if isinstance(found.get("ids"), tuple):  # a filter's
                 found["ids"] = tuple(self.ids.get(one, one) for one in value.ids)
             return type(value)(**found)
@@ -110,12 +113,17 @@ def answer(method, arguments, options):
 def said(value):
     """Return an answer as it is compared: errors by their sort, jobs without refs.
 
-    A ref is made with the store's own key.
+    A ref is made with the store's own key. Texts do not name the same jobs.
     """
     if isinstance(value, Exception):
         return type(value)
     if isinstance(value, Job):
         return msgspec.structs.replace(value, ref="")
+    if isinstance(value, ScheduleRow) and value.paused_by == "jobpool":
+        return msgspec.structs.replace(value, note="its job is dead")
+    if isinstance(value, Ticked):
+        told = [(one.name, one.missed, one.late_ms) for one in value.notices]
+        return msgspec.structs.replace(value, notices=tuple(told))
     return [said(one) for one in value] if type(value) is list else value
 
 

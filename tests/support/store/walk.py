@@ -40,11 +40,20 @@ class Walk:
         self.ids, self.held, self.runs, self.begun = [0], [], [], 0
         self.begin()
 
+    @property
+    def steps(self):
+        """What it may do next."""
+        return STEPS
+
+    def facts(self):
+        """Return what a run says of itself besides."""
+        return {}
+
     def go(self, steps):
         """Take so many steps, and compare everything now and then."""
         for step in range(steps):
             with contextlib.suppress(JobpoolError):
-                self.dice.choice(STEPS)(self)
+                self.dice.choice(self.steps)(self)
             self.store.find(Filter(), 10**6)
             if step % 8 == 0:
                 self.read_all()
@@ -104,7 +113,9 @@ class Walk:
         boot_id = self.dice.choice(["boot", "later"])
         pools = {"cpu": str(self.begun)}
         run_id = f"run-{self.begun}"
-        begin_run(self.store, run_id, kinds, boot_id=boot_id, pools=pools)
+        begin_run(
+            self.store, run_id, kinds, boot_id=boot_id, pools=pools, **self.facts()
+        )
         self.runs.append(run_id)
 
     def begin_anew(self):

@@ -117,6 +117,20 @@ class PastAttempt(msgspec.Struct, frozen=True, array_like=True):
     finished_at_ms: int
 
 
+class Scheduled(msgspec.Struct, frozen=True, gc=False):
+    """The tick of a schedule that a job is of."""
+
+    name: str
+    """The schedule's."""
+    nominal_ms: int
+    """The time that the schedule names: jitter and delays are not in it."""
+    tz: str
+    """The schedule's zone."""
+    late_ms: int
+    """How long after it, and after the jitter, this attempt was leased."""
+    backfilled: bool = False
+
+
 class Lease(msgspec.Struct, frozen=True, gc=False):
     """One attempt of a job, granted to one supervisor.
 
@@ -158,6 +172,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     """Its arguments did not fit some supervisor's version of its handler."""
     codec: str | None = None
     """As in `NewJob`."""
+    schedule: Scheduled | None = None
+    """The tick that it is, if a schedule has enqueued it."""
 
     @property
     def was_revived(self) -> bool:

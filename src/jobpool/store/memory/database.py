@@ -18,12 +18,16 @@ import threading
 from types import TracebackType
 from typing import Any, TypeVar
 
+import msgspec
+
 from jobpool.core.formats import OLDEST
 from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.core.rules.sketch import Counts
 from jobpool.errors import StoreUnavailable, UsageError
-from jobpool.store.memory.tables import JobTable, Records, Row, Table
+from jobpool.store.memory.tables import JobTable, Records, Row, Table, TickTable
 from jobpool.store.records import AuditRow, KeptOutput, KindRecord, PauseRow, Run
+from jobpool.store.statements.schedules import StoredSchedule
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -55,6 +59,9 @@ class MemoryDatabase:
         sketches: what attempts have used, by week, kind, pool, measure and bucket.
         breakers: kinds that crash in a row, and when they are tried again.
         audits: what operators have done, by id.
+        schedules: by id.
+        ticks: those of all schedules.
+        app_since: since when each run runs its version of its application.
         restores: how often `begin_anew` was called.
         commits: transactions so far that have changed something.
     """
@@ -75,11 +82,15 @@ class MemoryDatabase:
         self.sketches: Records[tuple[int, str, str, str, int], Counts] = Records()
         self.breakers: Records[str, tuple[Saved, int]] = Records()
         self.audits: Records[int, AuditRow] = Records()
+        self.schedules: Records[int, StoredSchedule] = Records()
+        self.ticks = TickTable()
+        self.app_since: Records[str, int] = Records()
         self.commits = 0
         self.restores = 0
         self._counters: Records[str, int] = Records()
         self._last_token = 0
         self._last_audit_id = 0
+        self._last_schedule_id = 0
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._writer: object = None
@@ -110,6 +121,11 @@ class MemoryDatabase:
         self._last_audit_id += 1
         return self._last_audit_id
 
+    def take_schedule_id(self) -> int:
+        """Return a fresh id of a schedule."""
+        self._last_schedule_id += 1
+        return self._last_schedule_id
+
     def paused(self, now_ms: int) -> dict[tuple[str, str], PauseRow]:
         """Return the pauses that have not ended."""
         return {
@@ -131,9 +147,26 @@ class MemoryDatabase:
 
     def delete_job(self, job_id: int) -> None:
         """Delete a job with everything that belongs to it."""
+        self._forget_tick(self.jobs[job_id])
         self.put(self.jobs, job_id, None)
         if job_id in self.outputs:
             self.put(self.outputs, job_id, None)
+
+    def _forget_tick(self, row: Row) -> None:
+        """Delete a job's tick; the last one of its schedule stays, and says its end."""
+        tick = None if row.tick is None else self.ticks.get(row.tick)
+        if tick is None:
+            return
+        if tick != self.ticks.last(tick.schedule):
+            self.put(self.ticks, tick.id, None)
+        elif tick.ended_ms is None:
+            done = msgspec.structs.replace(
+                tick,
+                state=TickState.DONE,
+                job_state=row.state,
+                ended_ms=row.finished_at_ms,
+            )
+            self.put(self.ticks, tick.id, done)
 
     @property
     def last_token(self) -> int:

@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.jobs.job import JobState, Lease
+from jobpool.core.jobs.job import JobState, Lease, Scheduled
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.errors import StoreRefused, StoreWentBack
@@ -21,6 +21,7 @@ from jobpool.store.memory.suspects import SuspectKeeping
 from jobpool.store.memory.tables import NOT_BEGUN, Held, Row, lease_from
 from jobpool.store.operations.lease import STEP_JOBS
 from jobpool.store.records import LeaseBatch, Run
+from jobpool.store.statements.schedules import scheduled_from
 from jobpool.store.statements.validation import COUNT_MAX, STORE_PAUSE
 
 _replace = msgspec.structs.replace
@@ -240,7 +241,18 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         lease = lease_from(leased, held)
         if self._unfit_since_ms(row.id) is not None:
             lease = _replace(lease, unfit=True)
+        if row.tick is not None:
+            lease = _replace(lease, schedule=self._scheduled(row.tick, now_ms))
         return lease
+
+    def _scheduled(self, tick_id: int, now_ms: int) -> Scheduled | None:
+        tick = self._database.ticks.get(tick_id)
+        of = None if tick is None else self._database.schedules.get(tick.schedule)
+        if tick is None or of is None:
+            return None
+        return scheduled_from(
+            of.name, tick.nominal_ms, of.rule, tick.backfilled, now_ms=now_ms
+        )
 
     def _expire_late(self, now_ms: int) -> None:
         expiring = self._database.jobs.expiring

@@ -12,6 +12,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import UNFINISHED, JobState, NewJob, erased_reason
 from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
+from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
 from jobpool.store.memory.misfits import MisfitKeeping
@@ -79,6 +80,7 @@ class Operating(Enqueueing, MisfitKeeping):
                 if following is not None:
                     self._database.put_job(row, _revived(row, following, now_ms))
                     self._forget_misfits([job_id])
+                    self._reopen_tick(row)
                     count += 1
         return count
 
@@ -112,6 +114,12 @@ class Operating(Enqueueing, MisfitKeeping):
             without_key, _replace(without_key, replaced_by=stored.id)
         )
         return stored.id
+
+    def _reopen_tick(self, row: Row) -> None:
+        tick = None if row.tick is None else self._database.ticks.get(row.tick)
+        if tick is not None:
+            tick = _replace(tick, state=TickState.OPEN, job_state=None, ended_ms=None)
+            self._database.put(self._database.ticks, tick.id, tick)
 
     def _unique_is_taken(self, row: Row) -> bool:
         """Say whether another unfinished job holds its unique text."""

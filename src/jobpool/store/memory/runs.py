@@ -62,6 +62,8 @@ class RunKeeping(Leasing):
                 lease_until_ms=until_ms,
                 ended_at_ms=None,
             )
+            if known is None or known.app_version != begun.app_version:
+                self._database.put(self._database.app_since, run.id, now_ms)
             self._database.put(self._database.runs, run.id, begun)
             self._publish(run.id, kinds, now_ms)
             self._wake_misfits(run.id, now_ms)
@@ -251,6 +253,9 @@ class RunKeeping(Leasing):
                     surplus = len(self._database.jobs.finished[state]) - kept_count
                     most = min(limit - count, surplus)
                     count += self._delete_old(state, TIME_MAX_MS + 1, most)
+            if retention.canceled_s is not None:
+                before_ms = now_ms - round(retention.canceled_s * 1000)
+                self._prune_skipped(before_ms, limit)
             if retention.audit_s is not None:
                 self._prune_audit(now_ms - round(retention.audit_s * 1000), limit)
             for what in self._database.pauses.keys() - self._database.paused(now_ms):
@@ -304,6 +309,14 @@ class RunKeeping(Leasing):
             self._database.delete_job(id_of(rank))
         return max(0, limit)
 
+    def _prune_skipped(self, before_ms: int, limit: int) -> None:
+        ticks = self._database.ticks
+        old = [
+            one for one in ticks.skipped(before_ms) if one != ticks.last(one.schedule)
+        ]
+        for tick in old[: max(0, limit)]:
+            self._database.put(ticks, tick.id, None)
+
     def _prune_audit(self, before_ms: int, limit: int) -> None:
         audits = self._database.audits
         old = (row.id for row in audits.values() if row.at_ms < before_ms)
@@ -330,6 +343,7 @@ class RunKeeping(Leasing):
         for run_id in old - publishers:
             self._database.put(self._database.renewals, run_id, None)
             self._database.put(runs, run_id, None)
+            self._database.put(self._database.app_since, run_id, None)
             if run_id in self._database.leaving:
                 self._database.put(self._database.leaving, run_id, None)
             if run_id in self._database.deaths:

@@ -13,12 +13,13 @@ from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.operate import Operating
 from jobpool.store.memory.read import Reading
 from jobpool.store.memory.runs import RunKeeping
+from jobpool.store.memory.schedules import ScheduleKeeping
 from jobpool.store.memory.settle import Settling
 from jobpool.store.records import CapacityFact
 from jobpool.store.wakeup import Waker
 
 
-class MemoryStore(Settling, RunKeeping, Reading, Operating):
+class MemoryStore(Settling, RunKeeping, ScheduleKeeping, Reading, Operating):
     """A store in memory. Thread-safe; refused in a forked child.
 
     Args:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.store.statements.session import Row
 
 _TEXT, _NUMBER = str | None, int | None
@@ -41,19 +42,25 @@ LATER_TABLES: Mapping[str, LaterTable] = {
             **dict.fromkeys(("codec", "tenant"), _TEXT),
             "priority": int,
             **dict.fromkeys(("rule", "options"), str),
-            **dict.fromkeys(("next_at_ms", "last_at_ms"), _NUMBER),
-            **dict.fromkeys(("retired_at_ms", "paused_until_ms"), _NUMBER),
-            "note": _TEXT,
-            "updated_at_ms": int,
+            **dict.fromkeys(("updated_at_ms", "since_ms"), int),
+            **dict.fromkeys(("last_at_ms", "last_end_ms", "next_at_ms"), _NUMBER),
+            "planned_at_ms": int,
+            "waits": Literal[0, 1, 2, 3],
+            "missed": int,
+            "retired_at_ms": _NUMBER,
+            **dict.fromkeys(("paused_at_ms", "paused_until_ms"), _NUMBER),
+            **dict.fromkeys(("paused_by", "note"), _TEXT),
         },
         is_numbered=True,
     ),
     "ticks": LaterTable(
         {
             **dict.fromkeys(("id", "schedule", "nominal_at_ms", "stored_at_ms"), int),
-            "state": str,
+            "state": TickState,
             "job_id": _NUMBER,
+            "job_state": _TEXT,
             "backfilled": int,
+            "ended_at_ms": _NUMBER,
         },
         flags=("backfilled",),
         is_numbered=True,

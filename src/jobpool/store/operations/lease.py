@@ -14,6 +14,7 @@ from jobpool.errors import JobpoolBug, StoreRefused
 from jobpool.store.operations.misfits import misfits_among, with_misfits
 from jobpool.store.operations.repair import Repairing
 from jobpool.store.operations.runs import known
+from jobpool.store.operations.schedules.ticks import with_ticks
 from jobpool.store.records import LeaseBatch
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import LeaseRow, make_lease, read_leases
@@ -309,7 +310,7 @@ class Leasing(Repairing, ABC):
                 f"{len(tokens)} of {len(rows)} chosen jobs could be leased; please "
                 "report this"
             )
-        return tuple(
+        leases = tuple(
             make_lease(
                 row,
                 token=token,
@@ -319,6 +320,7 @@ class Leasing(Repairing, ABC):
             )
             for row, token in zip(rows, tokens, strict=True)
         )
+        return with_ticks(session, rows, leases)
 
 
 def _bring_due(

@@ -61,6 +61,7 @@ class Operating(Replaying, Restoring):
             )
             if revived:
                 session.run("forget_misfits", ids=wanted)
+                session.run("reopen_ticks", ids=wanted)
             self._depth.add(session, revived)
         return revived
 

@@ -19,6 +19,7 @@ from jobpool.errors import (
     UsageError,
 )
 from jobpool.store.operations.repair import Repairing
+from jobpool.store.operations.schedules.ticks import forget_ticks
 from jobpool.store.records import Formats, KindRecord, Renewal, Run, SketchRow
 from jobpool.store.statements.formats import below, format_from, held_back
 from jobpool.store.statements.parameters import as_json
@@ -264,6 +265,7 @@ class RunKeeping(Repairing):
             old = _old_jobs(session, retention, now_ms, limit)
             if old:
                 ids = as_json(old)
+                forget_ticks(session, ids)
                 for name in self._DELETIONS:
                     session.run(name, ids=ids)
             for name in self._LEFT_OVER:
@@ -271,6 +273,9 @@ class RunKeeping(Repairing):
             if retention.audit_s is not None:
                 before_ms = now_ms - round(retention.audit_s * 1000)
                 session.run("prune_audit", before_ms=before_ms, limit=limit)
+            if retention.canceled_s is not None:
+                before_ms = now_ms - round(retention.canceled_s * 1000)
+                session.run("prune_skipped", before_ms=before_ms, limit=limit)
             session.run("prune_pauses", now_ms=now_ms)
             session.run("prune_suspects")
             session.run("prune_misfits")

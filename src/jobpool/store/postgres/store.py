@@ -29,6 +29,7 @@ from jobpool.store.operations.runs import (
     position_from,
     renewal,
 )
+from jobpool.store.operations.schedules.keeping import ScheduleKeeping
 from jobpool.store.operations.settle import Settling, has_result, success_row
 from jobpool.store.operations.suspects import SuspectKeeping
 from jobpool.store.postgres.caller_connection import caller_transaction, joined
@@ -93,7 +94,14 @@ class RateLimit:
 
 
 class PostgresStore(
-    Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operating, Erasing
+    Leasing,
+    Settling,
+    RunKeeping,
+    SuspectKeeping,
+    ScheduleKeeping,
+    Reading,
+    Operating,
+    Erasing,
 ):
     """A store that several hosts share. Thread-safe; reconnects after a fork."""
 
@@ -110,6 +118,8 @@ class PostgresStore(
     _LOCK_JOBS = "lock_jobs"
     _HOLD_JOBS = "hold_jobs"
     _LOCK_SUSPECTS = "lock_suspects"
+    _LOCK_PUBLISHED = "lock_published"
+    _HOLD_RETRIES = "hold_retries"
 
     def __init__(
         self,

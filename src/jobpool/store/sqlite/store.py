@@ -19,6 +19,7 @@ from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operate import Operating
 from jobpool.store.operations.read import Reading
 from jobpool.store.operations.runs import RunKeeping
+from jobpool.store.operations.schedules.keeping import ScheduleKeeping
 from jobpool.store.operations.settle import Settling
 from jobpool.store.operations.suspects import SuspectKeeping
 from jobpool.store.records import CapacityFact
@@ -43,7 +44,14 @@ _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
 class SqliteStore(
-    Leasing, Settling, RunKeeping, SuspectKeeping, Reading, Operating, Erasing
+    Leasing,
+    Settling,
+    RunKeeping,
+    SuspectKeeping,
+    ScheduleKeeping,
+    Reading,
+    Operating,
+    Erasing,
 ):
     """A store in one file. Thread-safe; opens itself again after a fork."""
 

@@ -62,6 +62,8 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: Text | None
     tenant: Text | None
     codec: Text | None
+    tick: Any
+    """Only informs: one that cannot be read is none."""
 
 
 def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:

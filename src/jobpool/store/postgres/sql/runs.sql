@@ -5,12 +5,12 @@
 -- stays so, because the next renewal must find out, and none is shortened.
 INSERT INTO jobpool.runs (
   id, host, boot_id, pid, pid_namespace, version, pools, format,
-  application, app_version,
+  application, app_version, app_since_ms,
   started_at_ms, heartbeat_at_ms, lease_until_ms
 )
 VALUES (
   %(id)s, %(host)s, %(boot_id)s, %(pid)s, %(pid_namespace)s, %(version)s, %(pools)s,
-  %(format)s, %(application)s, %(app_version)s,
+  %(format)s, %(application)s, %(app_version)s, %(now_ms)s,
   %(now_ms)s, %(now_ms)s, %(lease_until_ms)s
 )
 ON CONFLICT (id) DO UPDATE
@@ -24,6 +24,10 @@ SET
   format = excluded.format,
   application = excluded.application,
   app_version = excluded.app_version,
+  app_since_ms = CASE
+    WHEN jobpool.runs.app_version IS DISTINCT FROM excluded.app_version THEN excluded.app_since_ms
+    ELSE jobpool.runs.app_since_ms
+  END,
   heartbeat_at_ms = excluded.heartbeat_at_ms,
   lease_until_ms = CASE
     WHEN jobpool.runs.lease_until_ms > %(now_ms)s

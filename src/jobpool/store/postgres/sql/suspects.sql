@@ -170,7 +170,7 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec
+  j.priority, j.key, j.tenant, j.codec, j.tick
 FROM jobpool.suspects AS s
 JOIN jobpool.jobs AS j ON j.id = s.job_id
 WHERE j.state || '' = 'runnable'

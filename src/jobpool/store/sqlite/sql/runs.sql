@@ -5,12 +5,12 @@
 -- stays so, because the next renewal must find out, and none is shortened.
 INSERT INTO jobpool_runs (
   id, host, boot_id, pid, pid_namespace, version, pools, format,
-  application, app_version,
+  application, app_version, app_since_ms,
   started_at_ms, heartbeat_at_ms, lease_until_ms
 )
 VALUES (
   :id, :host, :boot_id, :pid, :pid_namespace, :version, :pools,
-  :format, :application, :app_version,
+  :format, :application, :app_version, :now_ms,
   :now_ms, :now_ms, :lease_until_ms
 )
 ON CONFLICT (id) DO UPDATE
@@ -24,6 +24,10 @@ SET
   format = excluded.format,
   application = excluded.application,
   app_version = excluded.app_version,
+  app_since_ms = CASE
+    WHEN jobpool_runs.app_version IS NOT excluded.app_version THEN excluded.app_since_ms
+    ELSE jobpool_runs.app_since_ms
+  END,
   heartbeat_at_ms = excluded.heartbeat_at_ms,
   lease_until_ms = CASE
     WHEN jobpool_runs.lease_until_ms > :now_ms

@@ -19,13 +19,16 @@ ALTER TABLE jobpool_jobs ADD COLUMN replaced_by INTEGER;
 ALTER TABLE jobpool_jobs ADD COLUMN solo INTEGER;
 
 -- The format that a supervisor's code can honour (NULL: 1), the application that it
--- runs, and the version of that.
+-- runs, the version of that, and since when it has run that.
 ALTER TABLE jobpool_runs ADD COLUMN format INTEGER CHECK (format | 0 IS format);
 ALTER TABLE jobpool_runs ADD COLUMN application TEXT;
 ALTER TABLE jobpool_runs ADD COLUMN app_version TEXT;
 -- How often it was renewed (NULL: never, or by code from before formats). Unlike a time
 -- it only rises.
 ALTER TABLE jobpool_runs ADD COLUMN renewals INTEGER CHECK (renewals | 0 IS renewals);
+ALTER TABLE jobpool_runs ADD COLUMN app_since_ms INTEGER CHECK (
+  app_since_ms | 0 IS app_since_ms
+);
 
 -- JSON: the kind's names (its own, its aliases) if its jobs run at most once.
 ALTER TABLE jobpool_kinds ADD COLUMN at_most_once TEXT;
@@ -205,7 +208,12 @@ CREATE INDEX jobpool_jobs_in_lane
 ON jobpool_jobs (lane, run_at_ms, id)
 WHERE state = 'runnable' AND lane IS NOT NULL;
 
--- Schedules; a tick is unique by its nominal time and written with its job.
+-- Schedules. `rule` and `options` are JSON. `since_ms`: when it got this rule.
+-- `last_at_ms`: its times up to then have been dealt with. `next_at_ms`: when a step
+-- looks at it again, for a tick or for the end of a pause; NULL: not by itself.
+-- `planned_at_ms`: the clock when that was decided; if it is later than now, the clock
+-- had jumped. `waits`: a step looks as soon as an open tick's job has ended (1), or waits
+-- for a retry (2), or in any case (3), since something else is to happen then.
 CREATE TABLE jobpool_schedules (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   name TEXT NOT NULL CHECK (name < x''),
@@ -219,29 +227,48 @@ CREATE TABLE jobpool_schedules (
   priority INTEGER NOT NULL DEFAULT 0 CHECK (priority | 0 IS priority),
   rule TEXT NOT NULL CHECK (rule < x''),
   options TEXT NOT NULL CHECK (options < x''),
-  next_at_ms INTEGER CHECK (next_at_ms | 0 IS next_at_ms),
+  updated_at_ms INTEGER NOT NULL CHECK (updated_at_ms | 0 IS updated_at_ms),
+  since_ms INTEGER NOT NULL CHECK (since_ms | 0 IS since_ms),
   last_at_ms INTEGER CHECK (last_at_ms | 0 IS last_at_ms),
+  last_end_ms INTEGER CHECK (last_end_ms | 0 IS last_end_ms),
+  next_at_ms INTEGER CHECK (next_at_ms | 0 IS next_at_ms),
+  planned_at_ms INTEGER NOT NULL CHECK (planned_at_ms | 0 IS planned_at_ms),
+  waits INTEGER NOT NULL DEFAULT 0 CHECK (waits IN (0, 1, 2, 3)),
+  missed INTEGER NOT NULL DEFAULT 0 CHECK (missed | 0 IS missed),
   retired_at_ms INTEGER CHECK (retired_at_ms | 0 IS retired_at_ms),
+  paused_at_ms INTEGER CHECK (paused_at_ms | 0 IS paused_at_ms),
   paused_until_ms INTEGER CHECK (paused_until_ms | 0 IS paused_until_ms),
-  note TEXT CHECK (note < x''),
-  updated_at_ms INTEGER NOT NULL CHECK (updated_at_ms | 0 IS updated_at_ms)
+  paused_by TEXT CHECK (paused_by < x''),
+  note TEXT CHECK (note < x'')
 );
 
 CREATE UNIQUE INDEX jobpool_schedules_name ON jobpool_schedules (name);
 CREATE INDEX jobpool_schedules_next ON jobpool_schedules (next_at_ms)
 WHERE next_at_ms IS NOT NULL;
+CREATE INDEX jobpool_schedules_planned ON jobpool_schedules (planned_at_ms)
+WHERE next_at_ms IS NOT NULL;
+CREATE INDEX jobpool_schedules_waiting ON jobpool_schedules (id) WHERE waits > 0;
 
+-- A tick is unique by its nominal time and written with its job; a buffered one waits
+-- for others, and has none yet. `job_state`: how the job of one that is done has ended;
+-- NULL: it was gone before that was seen.
 CREATE TABLE jobpool_ticks (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   schedule INTEGER NOT NULL CHECK (schedule | 0 IS schedule),
   nominal_at_ms INTEGER NOT NULL CHECK (nominal_at_ms | 0 IS nominal_at_ms),
   stored_at_ms INTEGER NOT NULL CHECK (stored_at_ms | 0 IS stored_at_ms),
-  state TEXT NOT NULL CHECK (state < x''),
+  state TEXT NOT NULL CHECK (state IN ('buffered', 'open', 'done', 'skipped')),
   job_id INTEGER CHECK (job_id | 0 IS job_id),
-  backfilled INTEGER NOT NULL DEFAULT 0 CHECK (backfilled IN (0, 1))
+  job_state TEXT CHECK (job_state IN ('succeeded', 'dead', 'quarantined', 'canceled')),
+  backfilled INTEGER NOT NULL DEFAULT 0 CHECK (backfilled IN (0, 1)),
+  ended_at_ms INTEGER CHECK (ended_at_ms | 0 IS ended_at_ms),
+  CHECK ((ended_at_ms IS NULL) = (state IN ('buffered', 'open')))
 );
 
 CREATE UNIQUE INDEX jobpool_ticks_nominal ON jobpool_ticks (schedule, nominal_at_ms);
+CREATE INDEX jobpool_ticks_open ON jobpool_ticks (schedule, nominal_at_ms)
+WHERE ended_at_ms IS NULL;
+CREATE INDEX jobpool_ticks_skipped ON jobpool_ticks (ended_at_ms) WHERE state = 'skipped';
 
 -- Flows: edges join steps, so that a fan-in of 10,000 members is one edge.
 CREATE TABLE jobpool_flows (

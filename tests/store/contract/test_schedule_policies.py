@@ -1,0 +1,200 @@
+"""What a schedule's policy says, step by step. Every store asks `plan`: two will do."""
+
+import pytest
+
+from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.schedules import plan as planning
+from jobpool.core.rules.schedules.policy import Overlap
+from jobpool.core.rules.schedules.rule import Rule
+from jobpool.core.rules.schedules.schedule import TickState
+from jobpool.errors import ConfigError
+from jobpool.store.operations.schedules import step as stepping
+from jobpool.store.records import Filter
+from support.store.scheduling import (
+    MINUTE_MS,
+    fail_one,
+    put,
+    run_one,
+    states,
+)
+from support.store.storing import begin_run, ended, lease_one, new_job, succeeded
+
+ENGINES = ["sqlite", "memory"]
+
+
+def test_the_next_tick_follows_the_last_one_not_the_step(store, clock):
+    """A step that comes late does not move what follows."""
+    put(store)
+    start_ms = clock.utc_ms()
+    clock.advance(97)
+    store.tick()
+    (row,) = store.schedules()
+    assert (row.last_ms, row.next_ms) == (start_ms + 60_000, start_ms + 120_000)
+
+
+def test_a_clock_that_goes_back_makes_no_tick_again(store, clock):
+    """A tick is unique by its nominal time."""
+    put(store, overlap=Overlap.ALLOW_ALL)
+    clock.advance(60)
+    assert store.tick().enqueued == 1
+    clock.advance(-30)
+    assert store.tick().enqueued == 0
+    clock.advance(30)
+    assert store.tick().enqueued == 0
+    clock.advance(60)
+    assert store.tick().enqueued == 1
+
+
+def test_overlap_skip_counts_what_is_unfinished(store, clock):
+    """A job that has ended is none; the tick says that it was skipped."""
+    put(store)
+    clock.advance(60)
+    assert store.tick().enqueued == 1
+    granted = lease_one(store)
+    clock.advance(60)
+    assert (store.tick().enqueued, states(store)[-1]) == (0, TickState.SKIPPED)
+    store.settle([succeeded(granted)])
+    clock.advance(60)
+    assert store.tick().enqueued == 1
+    assert states(store) == [TickState.DONE, TickState.SKIPPED, TickState.OPEN]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "waiting"), [(Overlap.BUFFER_ONE, 1), (Overlap.BUFFER_ALL, 3)]
+)
+def test_buffered_ticks_begin_one_step_after_the_end(store, clock, overlap, waiting):
+    """Oldest first, one at a time."""
+    put(store, overlap=overlap)
+    clock.advance(60)
+    store.tick()
+    for _ in range(3):
+        clock.advance(60)
+        assert store.tick().enqueued == 0
+    assert states(store).count(TickState.BUFFERED) == waiting
+    for left in range(waiting, 0, -1):
+        assert store.tick().next_due_in_s == 1.0
+        run_one(store)
+        assert store.tick().enqueued == 1
+        assert states(store).count(TickState.BUFFERED) == left - 1
+
+
+def test_retry_over_tick_keeps_a_waiting_retry(store, clock):
+    """It counts as running, then."""
+    put(store, retry_over_tick=True)
+    clock.advance(60)
+    store.tick()
+    failed = fail_one(store, clock)
+    clock.advance(60)
+    assert (store.tick().enqueued, states(store)[-1]) == (0, TickState.SKIPPED)
+    assert store.get(failed.id).state is JobState.PENDING
+
+
+def test_from_end_counts_from_the_end_of_the_last_job(store, clock):
+    """Nothing is due while it runs."""
+    put(store, rule=Rule(every_ms=MINUTE_MS, from_end=True))
+    clock.advance(60)
+    store.tick()
+    granted = lease_one(store)
+    clock.advance(600)
+    assert store.tick().enqueued == 0
+    store.settle([succeeded(granted)])
+    assert store.tick().next_due_in_s == 60.0
+    clock.advance(60)
+    assert store.tick().enqueued == 1
+
+
+def test_pause_on_dead_pauses_with_a_note(store, clock):
+    """One step after its job is dead, not only at its next tick."""
+    put(store, pause_on_dead=True)
+    clock.advance(60)
+    store.tick()
+    granted = lease_one(store)
+    store.settle([ended(granted, give_up=True)])
+    (notice,) = store.tick().notices
+    (row,) = store.schedules()
+    assert notice.paused == row.note == f"its job {granted.id} is dead"
+    assert (row.paused_ms, row.paused_by) == (clock.utc_ms(), "jobpool")
+    clock.advance(601)
+    assert store.tick().enqueued == 0
+    assert store.resume_schedule("poll")
+    store.tick()
+    clock.advance(60)
+    assert store.tick().enqueued == 1
+
+
+def test_missed_ticks_are_counted_and_told(store, clock):
+    """And so is how late the one is that makes up for them."""
+    put(store)
+    clock.advance(600)
+    stepped = store.tick()
+    assert (stepped.enqueued, stepped.missed) == (1, 8)
+    clock.advance(1200)
+    run_one(store)
+    (notice,) = store.tick().notices
+    assert (notice.name, notice.missed, notice.late_ms) == ("poll", 18, 0)
+    (row,) = store.schedules()
+    assert row.missed == 26
+
+
+def test_all_that_was_missed_is_back_filled_in_turn(store, clock):
+    """Within the window, after what is due now; each lease says so."""
+    put(store, missed="all", catchup_window_s=300)
+    clock.advance(600)
+    store.tick()
+    seen = []
+    for more in (1, 1, 1, 1, 0):
+        seen.append(run_one(store).schedule)
+        assert store.tick().enqueued == more
+    times = [one.nominal_ms for one in seen if one.backfilled]
+    assert len(times) == 4
+    assert times == sorted(times)
+
+
+def test_a_full_queue_refuses_no_tick(store_factory, clock):
+    """Ticks are bounded by themselves."""
+    store = store_factory(queue_depth_max=1)
+    begin_run(store)
+    store.enqueue([new_job()])
+    put(store, "a", "b")
+    clock.advance(60)
+    assert store.tick().enqueued == 2
+
+
+def test_a_step_that_is_rolled_back_has_done_nothing(store, clock):
+    """Whoever makes it again does all of it, once."""
+    put(store, "a", "b")
+    clock.advance(60)
+
+    def die():
+        with store.transaction():
+            assert store.tick().enqueued == 2
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        die()
+    assert (store.find(Filter()), store.ticks("a")) == ([], [])
+    assert store.tick().enqueued == 2
+    assert store.tick().enqueued == 0
+
+
+def test_a_schedule_that_this_host_cannot_plan_is_left_to_others(
+    store, clock, monkeypatch
+):
+    """It stops no other one, and says why."""
+
+    def plan(state, now_ms, *, limit):
+        if state.name == "b":
+            raise ConfigError("tz 'Mars/Base' is unknown here")
+        return planning.plan(state, now_ms, limit=limit)
+
+    put(store, "a", "b", "c")
+    clock.advance(60)
+    with monkeypatch.context() as patched:
+        patched.setattr(stepping, "plan", plan)
+        stepped = store.tick()
+    assert (stepped.enqueued, stepped.next_due_in_s) == (2, 10.0)
+    assert [one.unplanned for one in stepped.notices] == [
+        "tz 'Mars/Base' is unknown here"
+    ]
+    clock.advance(10)
+    assert store.tick().enqueued == 1
