@@ -100,10 +100,14 @@ class SimHousekeeping(_Green, Housekeeping):
     """`Housekeeping` as a task."""
 
     def check_rarely(self) -> None:
-        """Check for held kinds as rarely as supervisors that start from now on."""
+        """Check as rarely as supervisors that start from now on."""
+        every_s = {
+            self._cancels: housekeeping.CANCELS_EVERY_S,
+            self._breakers: housekeeping.BREAKERS_EVERY_S,
+            self._formats: housekeeping.FORMATS_EVERY_S,
+        }
         for turn in self._turns:
-            if turn.chore == self._breakers:
-                turn.every_s = housekeeping.BREAKERS_EVERY_S
+            turn.every_s = every_s.get(turn.chore, turn.every_s)
 
 
 class SimReclaimer(_Green, Reclaimer):
