@@ -322,7 +322,7 @@ def the_outdated_ask_on() -> list[Change]:
 def what_was_never_committed_is_a_success() -> list[Change]:
     right = running.verdict_of_done
 
-    def wrong(done: Any, slot: str) -> Any:
-        return right(replace(done, completed=False), slot)
+    def wrong(done: Any, slot: str, **more: Any) -> Any:
+        return right(replace(done, completed=False), slot, **more)
 
     return [(running, "verdict_of_done", wrong)]
