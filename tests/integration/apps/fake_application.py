@@ -22,6 +22,9 @@ class FakeApplication:
     def handler_specs(self):
         return tuple(HandlerSpec(kind=kind, pool="cpu") for kind in self.handlers)
 
+    def named_codec(self):
+        return None
+
     def named_store(self):
         return None
 
