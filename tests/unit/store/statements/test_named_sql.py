@@ -38,7 +38,7 @@ BOTH = [SOURCES / "move" / "move.py", SOURCES / "handler_transactions.py"]
 """They name queries of either database."""
 SHARED = [
     *BOTH,
-    *sorted((SOURCES / "operations").glob("*.py")),
+    *sorted((SOURCES / "operations").rglob("*.py")),
     *sorted((SOURCES / "statements").glob("*.py")),
 ]
 ENDS_OF_MOVE = {
