@@ -20,9 +20,8 @@ import msgspec
 
 from jobpool.core.formats import OLDEST
 from jobpool.errors import ConfigError, StoreRefused
-from jobpool.store.move.later_tables import LATER_TABLES
 from jobpool.store.move.source import COMMITTING, COPYING, DONE, Note, Source
-from jobpool.store.move.target import Target, put, take, take_later
+from jobpool.store.move.target import Target, put, take, take_schedules
 from jobpool.store.opening import open_store
 from jobpool.store.postgres.connection.session import Session
 from jobpool.store.statements.session import Row
@@ -194,10 +193,7 @@ def _publish(
         put(session, "move_take_meta", source.meta())
         put(session, "move_take_audit", audit)
         put(session, "move_take_sketch", sketches)
-        for name in LATER_TABLES:
-            rows = source.later_rows(name)
-            if take_later(session, name, rows) != rows:
-                raise _differs(source, session, f"table {name}")
+        take_schedules(session, *source.schedules_and_ticks())
         return _verify(source, session, states)
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
-from jobpool.store.move.later_tables import RUN_LATER
 from jobpool.store.statements import integrity
 from jobpool.store.statements.session import Row
 
@@ -26,6 +25,18 @@ JOB = (
     *("progress", "checkpoint", "snoozes", "snoozed_since_ms", "codec", "result"),
 )
 """The columns of move_jobs."""
+JOB_LATER: Mapping[str, Any] = {
+    "tick": int | None,
+    "trace": str | None,
+    **dict.fromkeys(("replays", "replaced_by"), int | None),
+    "solo": Literal[0, 1] | None,
+}
+"""Columns that few jobs use: written to those only, after they were published."""
+RUN_LATER: Mapping[str, Any] = {
+    "format": int | None,
+    **dict.fromkeys(("application", "app_version"), str | None),
+    "app_since_ms": int | None,
+}
 _CHECKER = integrity.RowChecker(JOB)
 _NO_TEXT = object()
 """Replaces text that PostgreSQL cannot hold; it is valid in no column."""

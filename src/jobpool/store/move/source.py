@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import secrets
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from jobpool.core.clock import SystemClock
+from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.errors import StoreRefused
-from jobpool.store.move.later_tables import JOB_LATER, LATER_TABLES
-from jobpool.store.move.portable_rows import RowFitter, readable, split
+from jobpool.store.move.portable_rows import JOB_LATER, RowFitter, readable, split
 from jobpool.store.sqlite.connection.database import Database
-from jobpool.store.sqlite.connection.errors import explain
 from jobpool.store.sqlite.connection.session import Session
 from jobpool.store.statements import integrity
 from jobpool.store.statements.formats import format_from
@@ -24,8 +22,8 @@ from jobpool.store.statements.validation import ID_MAX
 CHUNK = 1000
 """Jobs that are staged in one transaction."""
 _CLOSING = load_script("sqlite", "scripts", "move_close.sql")
-_ROWS = load_script("sqlite", "scripts", "move_rows.sql")
 COPYING, COMMITTING, DONE = range(3)
+_UNENDED = (TickState.BUFFERED, TickState.OPEN)
 _OPENINGS = (
     "move_open_enqueue",
     "move_open_change",
@@ -161,7 +159,7 @@ class Source:
         return readable(integrity.OUTPUT, rows)
 
     def jobs_later(self, after: int, last: int) -> list[Row]:
-        """Return ids, and what few jobs of a range use: `later_tables.JOB_LATER`."""
+        """Return ids, and what few jobs of a range use: `portable_rows.JOB_LATER`."""
         with self._reading() as session:
             rows = session.rows("move_jobs_later", after=after, last=last)
         return [
@@ -169,21 +167,6 @@ class Source:
             for head, later in split(rows, JOB_LATER)
             if any(value is not None for value in later)
         ]
-
-    def later_rows(self, name: str) -> list[Row]:
-        """Return the rows of one of `LATER_TABLES`, if readable.
-
-        Raises:
-            StoreError: they could not be read.
-        """
-        table = LATER_TABLES[name]
-        text = _ROWS.format(table=name, columns=", ".join(table.columns))
-        with self._reading() as session:
-            try:
-                rows = session.connection.execute(text).fetchall()
-            except sqlite3.Error as error:
-                raise explain(error, session.path) from error
-        return [table.portable(row) for row in readable(table.columns, rows)]
 
     def states(self) -> dict[str, int]:
         """Count the jobs by state."""
@@ -215,6 +198,18 @@ class Source:
             return (
                 readable(integrity.AUDIT, session.rows("move_audit")),
                 readable(integrity.SKETCH, session.rows("move_sketches")),
+            )
+
+    def schedules_and_ticks(self) -> tuple[list[Row], list[Row]]:
+        """Return schedules and their ticks, under their numbers."""
+        with self._reading() as session:
+            return (
+                readable(integrity.SCHEDULE, session.rows("move_schedules")),
+                [
+                    row
+                    for row in readable(integrity.TICK, session.rows("move_ticks"))
+                    if (row[7] is None) == (row[4] in _UNENDED)
+                ],
             )
 
     def meta(self) -> list[Row]:

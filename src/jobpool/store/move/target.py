@@ -8,16 +8,12 @@ from contextlib import contextmanager
 import psycopg
 
 from jobpool.errors import StoreRefused
-from jobpool.store.move.later_tables import LATER_TABLES
 from jobpool.store.postgres.connection.database import Database
 from jobpool.store.postgres.connection.errors import explain
 from jobpool.store.postgres.connection.session import Session, queries_of
 from jobpool.store.postgres.connection.url import read_address
-from jobpool.store.statements.named_sql import load_script
 from jobpool.store.statements.session import Row
 
-_TAKE = load_script("postgres", "scripts", "move_take.sql")
-_RAISE = load_script("postgres", "scripts", "move_raise.sql")
 PATIENCE_S = 3600.0
 """The last transaction runs several long statements."""
 
@@ -127,41 +123,26 @@ def put(session: Session, name: str, rows: Sequence[Row]) -> None:
         raise explain(error, session.place) from error
 
 
-def take_later(session: Session, name: str, rows: Sequence[Row]) -> list[Row]:
-    """Store the rows of one of `LATER_TABLES`.
-
-    Returns:
-        What the database says that it has stored.
+def take_schedules(
+    session: Session, schedules: Sequence[Row], ticks: Sequence[Row]
+) -> None:
+    """Store schedules and their ticks.
 
     Raises:
-        StoreRefused: the target has such rows already.
-        StoreError: it failed. The transaction has failed too.
+        StoreRefused: the target has schedules of its own; nothing was changed.
+        StoreError: it failed; the transaction has failed too.
     """
-    table = LATER_TABLES[name]
-    columns = ", ".join(table.columns)
-    text = _TAKE.format(
-        schema=session.schema,
-        table=name,
-        columns=columns,
-        marks=", ".join(["%s"] * len(table.columns)),
-    )
-    stored: list[Row] = []
-    try:
-        with session.connection.cursor() as cursor:
-            for row in rows:
-                stored += cursor.execute(text.encode(), row).fetchall()
-            if table.is_numbered:
-                cursor.execute(
-                    _RAISE.format(schema=session.schema, table=name).encode()
-                )
-    except psycopg.errors.UniqueViolation as error:
+    if not schedules and not ticks:
+        return
+    if session.value("move_has_schedules"):
         raise StoreRefused(
-            f"the table {name} of {session.place} already has rows with such names or "
-            "numbers; move into another schema (?schema=…); nothing was changed there"
-        ) from error
-    except psycopg.Error as error:
-        raise explain(error, session.place) from error
-    return stored
+            f"{session.place} already has schedules, perhaps under the same numbers; "
+            "move into another schema (?schema=…); nothing was changed there"
+        )
+    put(session, "move_take_schedule", schedules)
+    put(session, "move_take_tick", ticks)
+    session.rows("move_raise_schedules")
+    session.rows("move_raise_ticks")
 
 
 def take(session: Session, move_id: int, jobs: int, stale: int) -> None:

@@ -30,6 +30,7 @@ from jobpool.core.jobs.job import (
     JobState,
 )
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.core.rules.sketch import Measure
 from jobpool.errors import StoreRefused
 from jobpool.store.statements.validation import (
@@ -211,6 +212,32 @@ SKETCH: Mapping[str, Any] = {
     **dict.fromkeys(("kind", "pool"), str),
     "measure": Measure,
     **dict.fromkeys(("bucket", "attempts", "censored"), int),
+}
+SCHEDULE: Mapping[str, Any] = {
+    "id": int,
+    "name": str,
+    **dict.fromkeys(("application", "app_version"), str | None),
+    **dict.fromkeys(("kind", "pool"), str),
+    "payload": bytes,
+    **dict.fromkeys(("codec", "tenant"), str | None),
+    "priority": int,
+    **dict.fromkeys(("rule", "options"), str),
+    **dict.fromkeys(("updated_at_ms", "since_ms"), int),
+    **dict.fromkeys(("last_at_ms", "last_end_ms", "next_at_ms"), int | None),
+    "planned_at_ms": int,
+    "waits": Literal[0, 1, 2, 3],
+    "missed": int,
+    "retired_at_ms": int | None,
+    **dict.fromkeys(("paused_at_ms", "paused_until_ms"), int | None),
+    **dict.fromkeys(("paused_by", "note"), str | None),
+}
+TICK: Mapping[str, Any] = {
+    **dict.fromkeys(("id", "schedule", "nominal_at_ms", "stored_at_ms"), int),
+    "state": TickState,
+    "job_id": int | None,
+    "job_state": Literal["succeeded", "dead", "quarantined", "canceled"] | None,
+    "ended_at_ms": int | None,
+    "backfilled": Flag,
 }
 SUSPECT: Mapping[str, Any] = {"job_id": int, "since_ms": Moment}
 MISFIT: Mapping[str, Any] = {

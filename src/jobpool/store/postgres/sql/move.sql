@@ -113,18 +113,16 @@ ORDER BY id
 -- name: move_take_job_later
 -- What few jobs use.
 UPDATE jobpool.jobs
-SET tick = %s, codec = %s, trace = %s, replays = %s, replaced_by = %s, solo = %s
+SET tick = %s, trace = %s, replays = %s, replaced_by = %s, solo = %s
 WHERE id = %s
 
 -- name: move_taken_jobs_later
 -- As the queue holds it now.
-SELECT j.id, j.tick, j.codec, j.trace, j.replays, j.replaced_by, j.solo
+SELECT j.id, j.tick, j.trace, j.replays, j.replaced_by, j.solo
 FROM jobpool.jobs AS j
 JOIN jobpool.moving_jobs AS m ON m.id = j.id
 WHERE j.id > %(after)s AND j.id <= %(last)s
-  AND num_nonnulls(
-    j.tick, j.codec, j.trace, j.replays, j.replaced_by, j.solo
-  ) > 0
+  AND num_nonnulls(j.tick, j.trace, j.replays, j.replaced_by, j.solo) > 0
 ORDER BY j.id
 
 -- name: move_take_attempts
@@ -158,10 +156,11 @@ FROM (
 -- An ended run: its kinds are pruned with it.
 INSERT INTO jobpool.runs (
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
-  heartbeat_at_ms, lease_until_ms, ended_at_ms, format, application, app_version
+  heartbeat_at_ms, lease_until_ms, ended_at_ms, format, application, app_version,
+  app_since_ms
 )
 VALUES (
-  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
 )
 ON CONFLICT DO NOTHING
 
@@ -209,6 +208,43 @@ VALUES (%s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (week, kind, pool, measure, bucket) DO UPDATE
 SET attempts = sketches.attempts + excluded.attempts,
   censored = sketches.censored + excluded.censored
+
+-- name: move_has_schedules
+-- Of its own.
+SELECT EXISTS (SELECT 1 FROM jobpool.schedules)
+
+-- name: move_take_schedule
+-- Under its number.
+INSERT INTO jobpool.schedules (
+  id, name, application, app_version, kind, pool, payload, codec, tenant, priority,
+  rule, options, updated_at_ms, since_ms, last_at_ms, last_end_ms, next_at_ms,
+  planned_at_ms, waits, missed, retired_at_ms, paused_at_ms, paused_until_ms,
+  paused_by, note
+)
+VALUES (
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
+)
+
+-- name: move_take_tick
+-- Under its number.
+INSERT INTO jobpool.ticks (
+  id, schedule, nominal_at_ms, stored_at_ms, state, job_id, job_state, ended_at_ms,
+  backfilled
+)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s::integer::boolean)
+
+-- name: move_raise_schedules
+-- Above the numbers that were moved.
+SELECT setval(pg_get_serial_sequence('jobpool.schedules', 'id'), max(id))
+FROM jobpool.schedules
+HAVING max(id) IS NOT NULL
+
+-- name: move_raise_ticks
+-- As move_raise_schedules.
+SELECT setval(pg_get_serial_sequence('jobpool.ticks', 'id'), max(id))
+FROM jobpool.ticks
+HAVING max(id) IS NOT NULL
 
 -- name: move_take_meta
 -- The moved jobs' refs stay valid.

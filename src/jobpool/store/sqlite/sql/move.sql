@@ -101,10 +101,10 @@ ORDER BY j.id
 
 -- name: move_jobs_later
 -- Of these jobs those that use the columns which most leave empty.
-SELECT id, tick, codec, trace, replays, replaced_by, solo
+SELECT id, tick, trace, replays, replaced_by, solo
 FROM jobpool_jobs
 WHERE id > :after AND id <= :last
-  AND coalesce(tick, codec, trace, replays, replaced_by, solo) IS NOT NULL
+  AND coalesce(tick, trace, replays, replaced_by, solo) IS NOT NULL
 ORDER BY id
 
 -- name: move_attempts
@@ -131,7 +131,8 @@ ORDER BY o.job_id
 -- All of them have ended.
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
-  heartbeat_at_ms, lease_until_ms, ended_at_ms, format, application, app_version
+  heartbeat_at_ms, lease_until_ms, ended_at_ms, format, application, app_version,
+  app_since_ms
 FROM jobpool_runs
 
 -- name: move_kinds
@@ -170,6 +171,22 @@ ORDER BY id
 -- Of all weeks.
 SELECT week, kind, pool, measure, bucket, attempts, censored
 FROM jobpool_sketches
+
+-- name: move_schedules
+-- With their numbers, by which their ticks name them.
+SELECT
+  id, name, application, app_version, kind, pool, payload, codec, tenant, priority,
+  rule, options, updated_at_ms, since_ms, last_at_ms, last_end_ms, next_at_ms,
+  planned_at_ms, waits, missed, retired_at_ms, paused_at_ms, paused_until_ms,
+  paused_by, note
+FROM jobpool_schedules
+
+-- name: move_ticks
+-- With their numbers, by which their jobs name them.
+SELECT
+  id, schedule, nominal_at_ms, stored_at_ms, state, job_id, job_state, ended_at_ms,
+  backfilled
+FROM jobpool_ticks
 
 -- name: move_meta
 -- So that refs stay valid, and what the queue demands of supervisors.

@@ -1,3 +1,0 @@
-SELECT setval(pg_get_serial_sequence('{schema}.{table}', 'id'), max(id))
-FROM {schema}.{table}
-HAVING max(id) IS NOT NULL

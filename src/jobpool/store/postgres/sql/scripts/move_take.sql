@@ -1,2 +1,0 @@
-INSERT INTO {schema}.{table} ({columns}) VALUES ({marks})
-RETURNING {columns}

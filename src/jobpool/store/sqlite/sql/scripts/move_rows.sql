@@ -1,1 +1,0 @@
-SELECT {columns} FROM jobpool_{table} ORDER BY 1, 2, 3
