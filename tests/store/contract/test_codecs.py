@@ -2,13 +2,15 @@
 
 import contextlib
 
+import msgspec
 import pytest
 
 from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import NewJob
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import FeatureHeldBack, KeyConflict, StoreRefused, UsageError
 from jobpool.store.records import Filter
-from support.store.storing import begin_run, lease, new_job, succeeded
+from support.store.storing import begin_run, ended, lease, new_job, succeeded
 
 SECRET = b'"encoded:AAEC/w=="'
 OTHER = b'"encoded:BAUG/w=="'
@@ -34,6 +36,18 @@ def test_the_codec_of_a_job_is_stored_and_leased_with_it(store, count, tenants):
         *[(SECRET, "fernet")] * count,
         (b"{}", None),
     ]
+
+
+def test_a_suspect_is_leased_with_its_codec(store):
+    """And a supervisor is told of it again that asks what it holds."""
+    store.enqueue([encoded()])
+    begin_run(store)
+    (held,) = lease(store)
+    assert [one.codec for one in store.leases_of("run-1")] == ["fernet"]
+    lost = msgspec.structs.replace(ended(held, Outcome.LOST), suspect=True)
+    store.settle([lost])
+    (again,) = lease(store)
+    assert (again.suspect, again.codec) == (True, "fernet")
 
 
 def test_jobs_that_are_alike_share_their_codec(store):

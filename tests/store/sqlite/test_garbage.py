@@ -49,6 +49,14 @@ def test_a_row_that_cannot_be_read_stops_no_other_job(store, spoil, statement):
     assert store.count(Filter(states=(JobState.DEAD,))) == 1
 
 
+def test_an_encoded_row_that_is_set_aside_is_still_known_as_such(store, spoil):
+    """What it holds is not taken for plain when it is put right and retried."""
+    store.enqueue([new_job(), new_job(codec="fernet")])
+    spoil(SPOILT[0])
+    assert [granted.id for granted in lease(store)] == [1]
+    assert (store.get(2).state, store.get(2).codec) == ("dead", "fernet")
+
+
 def test_damaged_rows_do_not_make_an_empty_answer_look_final(store, spoil):
     """A request for one job that met a damaged one is told to ask again."""
     store.enqueue([new_job(priority=1), new_job(priority=2)])

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from jobpool.core.formats import CODECS
 from jobpool.errors import (
+    FeatureHeldBack,
     JobpoolBug,
     OutcomeUnknown,
     StoreRefused,
@@ -17,6 +19,7 @@ from jobpool.errors import (
 from jobpool.store.records import Run
 from jobpool.supervisor.maintenance.run_entry import NO_THREAD, Entry, until_taken
 from jobpool.supervisor.storage.inbox import Chore
+from support.store.storing import kind_record
 
 
 class Store:
@@ -54,6 +57,27 @@ def test_an_unanswered_entry_may_be_open(entry):
     entry.begin(store, [], 60.0)
     assert store.seen == [("abc", True)]
     assert entry.may_be_open
+
+
+@pytest.mark.parametrize("held_back", [False, True])
+def test_codecs_are_asked_for_by_the_supervisor_of_an_application_with_one(
+    entry, held_back
+):
+    """Its producers may have no right to. If older ones run, it begins all the same."""
+    asked = []
+
+    def require(wanted):
+        asked.append(wanted)
+        if held_back:
+            raise FeatureHeldBack
+
+    store = Store(entry)
+    store.require = require
+    entry.begin(store, [kind_record(schema=b'{"type":"object"}')], 60.0)
+    assert not asked
+    schema = b'{"x-jobpool-codec":{"name":"fernet"}}'
+    entry.begin(store, [kind_record(), kind_record(schema=schema)], 60.0)
+    assert asked == [CODECS]
 
 
 def test_an_entry_is_made_anew_with_the_version_that_was_reloaded(entry):

@@ -13,7 +13,13 @@ from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.event_lines import human_line
 from jobpool.core.jobs.job import JobState, Lease, NewJob, Progress, Settlement
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.errors import OutcomeUnknown, StoreRefused, StoreUnavailable, StoreWentBack
+from jobpool.errors import (
+    KeyConflict,
+    OutcomeUnknown,
+    StoreRefused,
+    StoreUnavailable,
+    StoreWentBack,
+)
 from jobpool.sandbox.protocol.messages import FRAME_MAX_BYTES
 from jobpool.sandbox.runs.marks import MARK, MARK_BYTES
 from jobpool.store.records import LeaseBatch, Receipt
@@ -563,6 +569,20 @@ def test_a_key_held_by_another_transaction_delays_no_end(rig: Rig) -> None:
     rig.wait_settled(1)
     assert rig.wait_for(inp.Stored).answer.error_class == "StoreUnavailable"
     assert not rig.of(ev.StoreTrouble)
+
+
+@pytest.mark.parametrize("may_read", [False, True])
+def test_a_handler_that_may_not_read_is_not_shown_who_holds_its_key(
+    rig: Rig, *, may_read: bool
+) -> None:
+    """Not even encoded: it learns that the key is held, and by which job."""
+    held = (5, b'"encoded:AAA="', "fernet", b'"encoded:BBB="')
+    rig.store.refused = KeyConflict("held", 5, [held])
+    keyed = NewJob(kind="k", pool="cpu", payload=held[3], key="order-7", codec="fernet")
+    rig.thread.leave([cmd.Enqueue(0, 1, 7, [keyed], may_read=may_read)])
+    answer = rig.wait_for(inp.Stored).answer
+    assert (answer.error_class, answer.job_id) == ("KeyConflict", 5)
+    assert answer.encoded == ([held] if may_read else [])
 
 
 def test_reading_a_job_too_long_to_be_sent_is_refused(
