@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any, assert_type
 
 from jobpool import Call, DeadJob, Job, JobPool, Retry, SoftTimeout, current
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import Attempt, JobState
+from jobpool.integrations.fernet import FernetCodec
 
 jobs = JobPool()
 
@@ -47,6 +48,30 @@ class Greeter:
 
 
 greet = jobs.job("io", kind="greet")(Greeter())
+
+
+class Zip:
+    name = "zip"
+
+    def encode(self, data: bytes) -> bytes:
+        return data
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+
+class Text(Zip):
+    def encode(self, data: bytes) -> str:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return data.decode()
+
+
+def is_encoded() -> None:
+    JobPool(codec=Zip())
+    JobPool(codec=FernetCodec.from_environment())
+    JobPool(codec=Text())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    JobPool(codec=Zip)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(thumbnail.enqueue("a").output(), str | None)
+    assert_type(thumbnail.enqueue("a").attempts(), list[Attempt])
 
 
 @jobs.on_dead
