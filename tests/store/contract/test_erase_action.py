@@ -13,7 +13,7 @@ from jobpool.operations.principal import Principal, Role
 from jobpool.operations.selection import Selection
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.records import AuditEntry, AuditFilter, Filter
-from support.store.storing import lease_one, new_job, succeeded
+from support.store.storing import lease, lease_one, new_job, succeeded
 from support.store.telling import lived
 
 ADMIN = Principal(who="ann", role=Role.ADMIN, origin="a test")
@@ -30,12 +30,9 @@ def of_jobs(*ids, **given):
 
 def finished(store, count=1, **options):
     """Return the ids of jobs that have succeeded."""
-    ids = []
-    for _ in range(count):
-        (made,) = store.enqueue([new_job(**{"tenant": TENANT, **options})])
-        store.settle([succeeded(lease_one(store))])
-        ids.append(made.id)
-    return ids
+    made = store.enqueue([new_job(**{"tenant": TENANT, **options})] * count)
+    store.settle([succeeded(granted) for granted in lease(store, limit=count)])
+    return [one.id for one in made]
 
 
 def trail(store):
