@@ -44,11 +44,13 @@ from support.crash_points.preparations import (
     moving,
     nothing,
     open_at,
+    scheduled,
     some,
     source_of,
     without_run,
 )
 from support.store.old_stores import old_versions
+from support.store.scheduling import declared
 from support.store.storing import (
     ManualClock,
     begin_run,
@@ -72,6 +74,8 @@ _REPLAY = Replay(
         successor(job, kind=job.kind, pool=job.pool, payload=b'{"n":1}'), ("/n",)
     ),
 )
+_NOW_MS = ManualClock().now_ms
+_MINUTE_AGO_MS = _NOW_MS - 60_000
 _NEWEST = len(load_migrations("sqlite"))
 _AT_ONCE = Retention(**{f"{state}_s": 0.0 for state in ("succeeded", "dead")})
 
@@ -354,6 +358,16 @@ OPERATIONS = {
     "replayed": Operation(
         finished,
         (lambda store, _given: operate(store, SOMEBODY, _REPLAY),),
+    ),
+    "tick": Operation(
+        scheduled,
+        (
+            lambda store, _given: store.tick(2),
+            lambda store, _given: store.tick(),
+            lambda store, _given: store.publish_schedules("run-1", [declared("own")]),
+            lambda store, _given: store.backfill("more", _MINUTE_AGO_MS, _NOW_MS),
+            lambda store, _given: store.tick(),
+        ),
     ),
     "move-source": Operation(without_run, (_close_source, _move_on)),
     "move-abandon": Operation(moving, (_give_up_moving,)),

@@ -10,12 +10,14 @@ import msgspec
 
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.store.move import source as move_source
 from jobpool.store.opening import open_store
 from jobpool.store.sqlite import tokens
 from jobpool.store.sqlite.connection import connect, write_lock
 from support.store.old_stores import make_old
+from support.store.scheduling import declared
 from support.store.storing import (
     ManualClock,
     begin_run,
@@ -110,6 +112,25 @@ def leased(directory):
         again = msgspec.structs.replace(ended(first), state=JobState.RUNNABLE)
         store.settle([again])
         return lease(store, limit=10)
+
+
+def scheduled(directory):
+    """Have schedules of which ticks are due, wait for others, or replace a retry."""
+    clock = ManualClock(ManualClock().now_ms - 121_000)
+    with contextlib.closing(
+        open_store(f"sqlite:///{directory}/jobs.db", clock=clock)
+    ) as store:
+        begin_run(store, application="shop", app_version="v1")
+        for overlap in Overlap:
+            store.put_schedule(declared(overlap.value, overlap=overlap))
+        store.tick()
+        clock.advance(60)
+        store.tick()
+        granted = lease(store, limit=len(Overlap))
+        clock.advance(60)
+        store.tick()
+        store.settle([succeeded(granted[0]), ended(granted[1], now_ms=clock.utc_ms())])
+        store.put_schedule(declared("more", every_ms=1000))
 
 
 def dead_run(directory):
