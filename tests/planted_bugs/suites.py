@@ -292,6 +292,67 @@ SUITE_BUGS = (
             ),
         ),
     ),
+    SuiteBug(
+        "a tick that is there is enqueued again",
+        Promise.FENCED,
+        "tests/store/contract/test_schedule_policies.py",
+        (
+            Edit(
+                "store/sqlite/sql/ticks.sql",
+                "ON CONFLICT (schedule, nominal_at_ms) DO NOTHING",
+                "ON CONFLICT (schedule, nominal_at_ms)\n"
+                "DO UPDATE SET stored_at_ms = excluded.stored_at_ms",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a schedule goes on from the step, not from its last tick",
+        Promise.DURABLE,
+        "tests/store/contract/test_schedule_policies.py",
+        (
+            Edit(
+                "store/operations/schedules/step.py",
+                "last_at_ms=found.last_ms",
+                "last_at_ms=now_ms",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a tick is skipped for a job that has ended",
+        Promise.DURABLE,
+        "tests/store/contract/test_schedule_policies.py",
+        (
+            Edit(
+                "store/statements/schedules.py",
+                "progress = progress_of(known, attempt or 0)",
+                "progress = Progress.RUNNING",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a step waits for whoever holds a job",
+        Promise.BOUNDED_PATHS,
+        "tests/store/postgres/test_schedules.py",
+        (
+            Edit(
+                "store/postgres/sql/ticks.sql",
+                "ORDER BY j.id\nFOR UPDATE SKIP LOCKED",
+                "ORDER BY j.id\nFOR UPDATE",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "older code retires what newer code declares",
+        Promise.DURABLE,
+        "tests/store/contract/test_schedule_keeping.py",
+        (
+            Edit(
+                "store/operations/schedules/keeping.py",
+                'if newest_version(known) == (version or ""):',
+                "if known:",
+            ),
+        ),
+    ),
 )
 
 
