@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     initialize,
     invariant,
     multiple,
+    precondition,
     rule,
 )
 
@@ -26,7 +27,7 @@ from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.core.rules.lifecycle import Ending, account, hand_back
 from jobpool.errors import KeyConflict
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter, Receipt, Renewal
+from jobpool.store.records import Filter, Receipt, Renewal, Replay
 from support.store.model import (
     KINDS,
     NEW_JOBS,
@@ -303,6 +304,7 @@ class StoreMachine(RuleBasedStateMachine):
         can_be = (
             job is not None
             and job.state in states
+            and job.replaced_by is None
             and self.holder(job.kind, "unique", job.unique, UNFINISHED)
             in {None, job_id}
         )
@@ -313,6 +315,48 @@ class StoreMachine(RuleBasedStateMachine):
             job.finished_at_ms = job.expires_at_ms = None
             job.spent, job.past = (0, 0, 0, 0), 0
             job.snoozes, job.snoozed_since_ms = 0, None
+
+    @precondition(lambda self: self.jobs)
+    @rule(
+        which=st.integers(0, 1),
+        data=st.data(),
+        kind=st.sampled_from([None, None, *POOL_OF]),
+        times=st.integers(1, 2),
+    )
+    def replay(self, which, data, kind, times):
+        self.cancel(which, data)  # Lives are short, and few jobs end in them.
+        ended = [number for number, job in self.jobs.items() if job.state in FINISHED]
+        job_id = data.draw(st.sampled_from([*ended, *self.jobs, 0]))
+        old = self.jobs.get(job_id) or ModelJob("a", b"", 0, None, None, S.DEAD, 0, 0)
+        kind = kind or old.kind
+        can_be = (
+            job_id
+            and old.state in FINISHED
+            and old.replaced_by is None
+            and self.holder(kind, "key", old.key, list(S)) in {None, job_id}
+            and self.holder(kind, "unique", old.unique, UNFINISHED) is None
+        )
+        options = {"priority": old.priority, "key": old.key, "unique": old.unique}
+        new = new_job(kind=kind, pool=POOL_OF[kind], payload=b"3", **options)
+        replay = Replay(job_id=self.id_of[job_id], new=new)
+        made, *again = self.stores[which].replay([replay] * times)
+        assert again in ([], [None])
+        assert (made is not None) == bool(can_be)
+        if can_be:
+            assert made > max(self.id_of.values())
+            number, self.next_id = self.next_id, self.next_id + 1
+            self.id_of[number], self.number_of[made] = made, number
+            now_ms = self.clock.utc_ms()
+            self.jobs[number] = ModelJob(
+                kind=kind,
+                payload=b"3",
+                state=S.RUNNABLE,
+                run_at_ms=now_ms,
+                expires_at_ms=None,
+                replays=job_id,
+                **options,
+            )
+            old.key, old.replaced_by = None, number
 
     @rule(seconds=st.sampled_from([0.001, 1, 5, 60, 3600, 43_200, -5, -7200]))
     def time_passes(self, seconds):
@@ -396,6 +440,16 @@ class StoreMachine(RuleBasedStateMachine):
         found = {self.number_of[job.id]: fields_of(job) for job in stored}
         wanted = {number: job.fields() for number, job in self.jobs.items()}
         assert found == wanted
+        links = {
+            self.number_of[job.id]: (
+                self.number_of.get(job.replays),
+                self.number_of.get(job.replaced_by),
+            )
+            for job in stored
+        }
+        assert links == {
+            number: (job.replays, job.replaced_by) for number, job in self.jobs.items()
+        }
 
     @invariant()
     def counters_hold(self):

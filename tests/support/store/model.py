@@ -37,6 +37,8 @@ class ModelJob:
     result: bytes | None = None
     snoozes: int = 0
     snoozed_since_ms: int | None = None
+    replays: int | None = None
+    replaced_by: int | None = None
 
     def finish(self, state, now_ms):
         self.state, self.finished_at_ms = state, now_ms

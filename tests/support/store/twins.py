@@ -36,6 +36,9 @@ class Names:
             }
             if isinstance(found.get("id"), int):  # a run's is a text
                 found["id"] = self.ids.get(value.id, value.id)
+            for field in ("job_id", "replays", "replaced_by"):
+                if isinstance(found.get(field), int):
+                    found[field] = self.ids.get(found[field], found[field])
             if "token" in found:
                 found["token"] = self.tokens.get(value.token, value.token)
             if isinstance(found.get("job_id"), int):  # a tick's
@@ -46,6 +49,15 @@ class Names:
         if type(value) in {list, tuple}:  # a Charge names nothing
             return type(value)(self.translate(item) for item in value)
         return value
+
+    def translate_answer(self, method, left, right):
+        """Return an answer of the left store in the right one's words."""
+        if method == "cancel_requests":
+            return [self.tokens.get(token, token) for token in left]
+        if method == "replay":
+            self.ids.update(zip(left, right, strict=True))
+            return [self.ids[one] for one in left]
+        return self.translate(left)
 
     def translate_lease(self, job_id, token, *rest):
         """Return a row about a lease in the right one's words."""
@@ -83,10 +95,8 @@ class Twins:
             if method in {"enqueue", "lease", "find"} and is_answered:
                 assert type(other) is type(mine), method
                 self.names.learn(mine, other)
-            if method == "cancel_requests":
-                mine = [self.names.tokens.get(token, token) for token in mine]
             if method not in ABOUT_ITSELF:
-                expected = said(self.names.translate(mine))
+                expected = said(self.names.translate_answer(method, mine, other))
                 assert said(other) == expected, f"{method}: {other} for {expected}"
             if isinstance(mine, Exception):
                 raise mine
