@@ -4,7 +4,7 @@ Each wrong line carries the mark of both: a mark too many is an error as well.
 """
 
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, assert_type
 
 from jobpool import Call, DeadJob, Job, JobPool, Retry, SoftTimeout, current
@@ -113,6 +113,27 @@ def makes_many() -> None:
     assert_type(jobs.replay(17, fetch.call("u")), Job[bytes])
 
 
+@jobs.cron("0 2 * * *", tz="Europe/Berlin", overlap="buffer_one", jitter="5m")
+@jobs.job("cpu", kind="report.nightly")
+def nightly(scope: str = "all") -> int:
+    return len(scope)
+
+
+def schedules() -> None:
+    assert_type(nightly("all"), int)
+    jobs.schedule("fetch", fetch.call("u"), every="30s", missed="skip")
+    call = thumbnail.options(priority=-5).call("a")
+    assert_type(jobs.schedules.put("a", call, every="1h", from_="end"), bool)
+    assert_type(jobs.schedules.next("a", 20), tuple[datetime, ...])
+    assert_type(jobs.schedules.run("a"), Job[Any])
+    for one in jobs.schedules.list():
+        assert_type(one.next, tuple[datetime, ...])
+        assert_type(one.paused_until, datetime | None)
+    if tick := current().schedule:
+        assert_type(tick.at, datetime)
+        assert_type(tick.late, timedelta)
+
+
 async def uses_async() -> None:
     job = await thumbnail.options(connection=None).enqueue_async("a", width=3)
     assert_type(job, Job[str])
@@ -136,9 +157,18 @@ def is_wrong() -> None:
     jobs.enqueue_many(thumbnail)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     jobs.enqueue_many(thumbnail, [5])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     jobs.replay(17, thumbnail)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.schedule("a", thumbnail, every="1h")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.schedule("a", thumbnail.call(5), every="1h")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.schedules.put("a", fetch.call("u"), evry="1h")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    jobs.schedules.put("a", fetch.call("u"), overlap="no")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.schedules.backfill("a", "2026-01-01", 5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.get(b"1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.job("cpu", timout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     del number
+
+
+@jobs.cron("@daily")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+def is_no_handler() -> None: ...
 
 
 @jobs.job  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

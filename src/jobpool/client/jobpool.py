@@ -16,6 +16,7 @@ from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.invoke.completion import ConnectionCompleter
 from jobpool.client.job import Job, act, operate, replace
 from jobpool.client.registration import Registration
+from jobpool.client.schedules import Schedules
 from jobpool.core.application.codec import Codec
 from jobpool.core.application.current import set_completer
 from jobpool.core.config.options import TOP
@@ -66,6 +67,8 @@ class JobPool(Registration):
             if payload_max is None
             else TOP["payload_max"].read(payload_max, "payload_max"),
         )
+        self.schedules = Schedules(self._gateway, self.decoder_of)
+        """All schedules of the store, declared and put."""
         set_completer(ConnectionCompleter())
 
     @overload

@@ -16,13 +16,13 @@ from jobpool.client.declare.declaration import (
     read_policy,
 )
 from jobpool.client.declare.retry import RetryRules
+from jobpool.client.declared_schedules import DeclaredSchedules
 from jobpool.client.gateway import Gateway, find_settings
 from jobpool.client.handler import Call, Handler
 from jobpool.client.hooks import DeadJob, Hooks
 from jobpool.client.invoke.invocation import call, prepare
 from jobpool.client.payload.redact_paths import read_redact
 from jobpool.client.payload.results import decode_plain
-from jobpool.client.schedules import Schedules
 from jobpool.core.application.codec import Codec
 from jobpool.core.application.handler_spec import HandlerSpec, check_pool
 from jobpool.core.application.redaction import secrets_in, told_of
@@ -56,8 +56,7 @@ class Registration:
         self._handlers: dict[str, Handler[..., Any]] = {}
         self._by_name: dict[str, Handler[..., Any]] = {}
         self._hooks = Hooks()
-        self.schedules = Schedules()
-        """The schedules that this code declares."""
+        self._schedules = DeclaredSchedules()
 
     def job(
         self,
@@ -184,7 +183,7 @@ class Registration:
         """
 
         def declare(handler: Handler[P, R]) -> Handler[P, R]:
-            self.schedules.declare_cron(name, handler, expression, tz, policy)
+            self._schedules.declare_cron(name, handler, expression, tz, policy)
             return handler
 
         return declare
@@ -203,7 +202,7 @@ class Registration:
         Raises:
             ConfigError: a value is wrong, or the name is taken. Nothing was declared.
         """
-        self.schedules.declare(name, call, options)
+        self._schedules.declare(name, call, options)
 
     def on_child_start(self, function: Start) -> Start:
         """Run the decorated function, without arguments, in every new child.
@@ -248,7 +247,7 @@ class Registration:
         Raises:
             ArgumentsRejected: the defaults of a handler with ``@jobs.cron`` do not fit.
         """
-        return self.schedules.declared()
+        return self._schedules.declared()
 
     def named_codec(self) -> Codec | None:
         """Return the codec that the application names, if any."""

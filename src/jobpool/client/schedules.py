@@ -1,94 +1,289 @@
-"""Schedules of an application: those that its code declares."""
+"""Schedules of a store: put, read, and changed as a person does."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
-import msgspec
-
-from jobpool.client.declare.options import DEFAULT
-from jobpool.client.handler import Call, Handler
-from jobpool.errors import ConfigError
+from jobpool.client.declare.options import moment_ms
+from jobpool.client.declared_schedules import read_called
+from jobpool.client.gateway import Gateway
+from jobpool.client.handler import Call
+from jobpool.client.job import Job, operate
+from jobpool.core.clock import SystemClock
+from jobpool.core.units import DurationLike, duration_s
+from jobpool.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from jobpool.client.declare.schedules import PolicyOptions, ScheduleOptions
-    from jobpool.core.jobs.job import NewJob
-    from jobpool.core.rules.schedules.schedule import Declared
+    from jobpool.client.declare.schedules import ScheduleOptions
+    from jobpool.client.schedule import Schedule, Tick
+    from jobpool.store.records import ScheduleRow
+
+_COUNT_MAX = 10_000
+"""Times or ticks that are returned at once."""
 
 
 class Schedules:
-    """The schedules of one application. Made by `JobPool`, as its ``schedules``."""
+    """The schedules of the store, declared and put. Made by `JobPool`.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._declared: dict[str, Callable[[], Declared]] = {}
+    What changes one has a row in the audit trail, with its note of at most 1,000
+    characters. Like all that needs the store, it cannot be used inside a handler.
 
-    def declare(self, name: str, call: Call[Any], options: ScheduleOptions) -> None:
-        """See `JobPool.schedule`."""
-        schedule = _read(name, _scheduled_job(call), **options)
-        self._add(schedule, lambda: schedule)
+    Args:
+        gateway: to the store.
+        decoder_of: returns the decoder of a kind's results.
+    """
 
-    def declare_cron(
-        self,
-        name: str | None,
-        handler: Handler[..., Any],
-        expression: str,
-        tz: str,
-        policy: PolicyOptions,
+    def __init__(
+        self, gateway: Gateway, decoder_of: Callable[[str], Callable[..., Any]]
     ) -> None:
-        """See `JobPool.cron`."""
-        if not isinstance(handler, Handler):
-            raise ConfigError(
-                f"@jobs.cron stands above @jobs.job, got a {type(handler).__name__} "
-                "that is no handler yet; exchange the two lines"
-            )
-        handler.check_has_defaults()
-        own = handler.kind if name is None else name
-        job = handler.new_job(DEFAULT)
-        schedule = _read(own, job, **policy, cron=expression, tz=tz)
+        self._gateway = gateway
+        self._decoder_of = decoder_of
 
-        def with_payload() -> Declared:
-            # Not at once: the annotations may name what is defined further down.
-            payload = handler.encode_call((), {})
-            return msgspec.structs.replace(schedule, payload=payload)
+    def put(
+        self,
+        name: str,
+        call: Call[Any],
+        /,
+        *,
+        note: str | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> bool:
+        """Store a schedule, or change the one of this name.
 
-        self._add(schedule, with_payload)
+        It lasts until it is removed, whatever code runs. Another rule counts from now.
 
-    def declared(self) -> tuple[Declared, ...]:
-        """Return what the code declares.
+        Args:
+            name: its own, in this store.
+            call: what to run: ``handler.call(...)`` or
+                ``handler.options(priority=...).call(...)``.
+            note: why.
+            **options: see `ScheduleOptions`.
+
+        Returns:
+            False if it was there as it is.
 
         Raises:
-            ArgumentsRejected: the defaults of a handler with ``@jobs.cron`` do not fit.
+            UsageError: a value is wrong, or an application declares a schedule of this
+                name. Nothing was stored.
+            FeatureHeldBack: its arguments are encoded, and older supervisors run.
+                Nothing was stored.
         """
-        return tuple(declared() for declared in self._declared.values())
+        from jobpool.operations.schedules import PutSchedule  # noqa: PLC0415 - rare
 
-    def _add(self, schedule: Declared, declared: Callable[[], Declared]) -> None:
-        with self._lock:
-            if schedule.name in self._declared:
-                raise ConfigError(
-                    f"schedule {schedule.name!r} is declared twice; give one of them "
-                    "another name"
-                )
-            self._declared[schedule.name] = declared
+        try:
+            declared = read_called(name, call, options)
+        except ConfigError as exc:
+            raise UsageError(f"{exc}; nothing was stored") from None
+        return operate(self._gateway, PutSchedule(declared=declared, note=note))
 
+    def get(self, name: str) -> Schedule | None:
+        """Read a schedule; None: there is none of this name."""
+        row = self._row(name)
+        return None if row is None else _told(row)
 
-def _read(name: str, job: NewJob, **options: Unpack[ScheduleOptions]) -> Declared:
-    # 5 ms, which applications without schedules do not pay.
-    from jobpool.client.declare.schedules import read_schedule  # noqa: PLC0415
+    def list(self) -> tuple[Schedule, ...]:
+        """Read all schedules, by name."""
+        store = self._gateway.store("reading schedules")
+        return tuple(_told(row) for row in store.schedules())
 
-    return read_schedule(name, job, **options)
+    def next(self, name: str, count: int = 5) -> tuple[datetime, ...]:
+        """Return the next times of a schedule, in its zone; see `Schedule.next`.
 
+        Args:
+            name: the schedule.
+            count: the most; up to 10,000.
 
-def _scheduled_job(call: Call[Any]) -> NewJob:
-    if not isinstance(call, Call):
-        raise ConfigError(
-            "a schedule needs a call, such as handler.call(...), got "
-            f"{type(call).__name__}"
+        Raises:
+            UsageError: there is no such schedule, or count is out of range.
+            ConfigError: this host does not know its time zone.
+        """
+        from jobpool.core.rules.schedules.zone import local_time  # noqa: PLC0415 - rare
+        from jobpool.operations.schedules import upcoming  # noqa: PLC0415 - rare
+
+        _check_count(count)
+        row = self._existing(name)
+        tz = row.declared.rule.tz
+        times = upcoming(row, SystemClock().utc_ms(), count)
+        return tuple(local_time(at_ms, tz) for at_ms in times)
+
+    def ticks(self, name: str, limit: int = 100) -> tuple[Tick, ...]:
+        """Read the ticks of a schedule, the latest first.
+
+        They are kept as long as their jobs.
+
+        Raises:
+            UsageError: there is no such schedule, or limit is not 1 to 10,000.
+        """
+        from jobpool.client.schedule import tick_of  # noqa: PLC0415 - rare
+        from jobpool.operations.schedules import outlook  # noqa: PLC0415 - rare
+
+        _check_count(limit)
+        tz = outlook(self._existing(name), 0, 0).tz
+        store = self._gateway.store("reading ticks")
+        return tuple(tick_of(row, tz) for row in store.ticks(name, limit))
+
+    def pause(
+        self,
+        name: str,
+        duration: DurationLike | None = None,
+        *,
+        note: str | None = None,
+    ) -> bool:
+        """Let a schedule have no ticks; its jobs go on.
+
+        Args:
+            name: the schedule.
+            duration: ``"2h"``, seconds or a timedelta, after which it ends by itself;
+                None: it lasts until `resume`.
+            note: why; shown with the schedule.
+
+        Returns:
+            False if it was paused already, with the same end.
+
+        Raises:
+            UsageError: there is no such schedule, or no duration; nothing was paused.
+        """
+        from jobpool.operations.schedules import PauseSchedule  # noqa: PLC0415 - rare
+
+        try:
+            for_s = None if duration is None else duration_s(duration, "duration")
+        except ConfigError as exc:
+            raise UsageError(f"{exc}; nothing was paused") from None
+        action = PauseSchedule(schedule=_checked(name), for_s=for_s, note=note)
+        return operate(self._gateway, action)
+
+    def resume(
+        self, name: str, *, catch_up: bool = False, note: str | None = None
+    ) -> bool:
+        """Undo a pause.
+
+        Args:
+            name: the schedule.
+            catch_up: the ticks of the pause were missed, and its policy says what
+                happens to them; otherwise there are none.
+            note: why.
+
+        Returns:
+            False if it was not paused.
+
+        Raises:
+            UsageError: there is no such schedule.
+        """
+        from jobpool.operations.schedules import ResumeSchedule  # noqa: PLC0415 - rare
+
+        action = ResumeSchedule(schedule=_checked(name), catch_up=catch_up, note=note)
+        return operate(self._gateway, action)
+
+    def remove(self, name: str, *, note: str | None = None) -> bool:
+        """Delete a schedule that was put, or is retired, with its ticks.
+
+        Its jobs stay.
+
+        Returns:
+            False if there was none.
+
+        Raises:
+            UsageError: an application declares it; nothing was changed.
+        """
+        from jobpool.operations.schedules import RemoveSchedule  # noqa: PLC0415 - rare
+
+        return operate(
+            self._gateway, RemoveSchedule(schedule=_checked(name), note=note)
         )
-    if call.connection is not None:
-        raise ConfigError(
-            "a schedule's call has connection=, which is for one job; leave it out"
+
+    def run(self, name: str, *, note: str | None = None) -> Job[Any]:
+        """Enqueue a job of a schedule now, whatever its rule and its policies say.
+
+        Returns:
+            The job: a tick whose nominal time is now.
+
+        Raises:
+            UsageError: there is no such schedule; nothing was enqueued.
+        """
+        from jobpool.operations.schedules import RunSchedule  # noqa: PLC0415 - rare
+
+        ids: list[int] = []
+        action = RunSchedule(schedule=_checked(name), on_stored=ids.append, note=note)
+        operate(self._gateway, action)
+        (job_id,) = ids
+        kind = self._gateway.read(job_id).kind
+        return Job(
+            job_id,
+            kind,
+            created=True,
+            gateway=self._gateway,
+            decode=self._decoder_of(kind),
         )
-    return call.job
+
+    def backfill(
+        self,
+        name: str,
+        start: datetime | float,
+        end: datetime | float,
+        *,
+        dry_run: bool = False,
+        note: str | None = None,
+    ) -> int:
+        """Make up for the times of a span that have no tick; they run one by one.
+
+        Args:
+            name: the schedule.
+            start: the first moment: an aware datetime or Unix seconds.
+            end: the last one, not after now.
+            dry_run: only count them.
+            note: why.
+
+        Returns:
+            How many there are.
+
+        Raises:
+            UsageError: there is no such schedule, it counts from the end of its last
+                job, or the span is not in the past or has more than 1,000. Nothing was
+                changed.
+        """
+        from jobpool.operations.action import Done  # noqa: PLC0415 - rare
+        from jobpool.operations.schedules import Backfill  # noqa: PLC0415 - rare
+
+        from_ms, to_ms = moment_ms(start, "start"), moment_ms(end, "end")
+        if dry_run:
+            store = self._gateway.store("counting ticks")
+            return store.backfill(_checked(name), from_ms, to_ms, dry_run=True)
+        done = Done()
+        action = Backfill(
+            schedule=_checked(name), from_ms=from_ms, to_ms=to_ms, note=note
+        )
+        operate(self._gateway, action, done)
+        return done.matched
+
+    def _row(self, name: str) -> ScheduleRow | None:
+        rows = self._gateway.store("reading a schedule").schedules(_checked(name))
+        return rows[0] if rows else None
+
+    def _existing(self, name: str) -> ScheduleRow:
+        row = self._row(name)
+        if row is None:
+            raise UsageError(f"there is no schedule {name[:200]!r} in this store")
+        return row
+
+
+def _checked(name: str) -> str:
+    if not isinstance(name, str):
+        raise UsageError(
+            f"a schedule's name is text, got {type(name).__name__}; nothing was done"
+        )
+    return name
+
+
+def _check_count(count: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise UsageError(f"expected a whole number, got {type(count).__name__}")
+    if not 1 <= count <= _COUNT_MAX:
+        raise UsageError(f"expected 1 to {_COUNT_MAX:,}, got {count}")
+
+
+def _told(row: ScheduleRow) -> Schedule:
+    from jobpool.client.schedule import schedule_of  # noqa: PLC0415 - rare
+
+    return schedule_of(row, SystemClock().utc_ms())

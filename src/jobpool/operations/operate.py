@@ -21,9 +21,23 @@ from jobpool.operations.erasure import Erase
 from jobpool.operations.id_ranges import IdRanges
 from jobpool.operations.jobs import Cancel, Release, Retry
 from jobpool.operations.principal import NAME_MAX, Principal, Role
-from jobpool.operations.queue import Enqueue, Pause, Prune, Reclaim, Resume
+from jobpool.operations.queue import (
+    Enqueue,
+    Pause,
+    Prune,
+    Reclaim,
+    Restored,
+    Resume,
+)
 from jobpool.operations.replay import Replay
-from jobpool.operations.restored import Restored
+from jobpool.operations.schedules import (
+    Backfill,
+    PauseSchedule,
+    PutSchedule,
+    RemoveSchedule,
+    ResumeSchedule,
+    RunSchedule,
+)
 from jobpool.store.protocol import Store
 from jobpool.store.records import AuditEntry, AuditFilter
 from jobpool.store.statements.validation import clean_text
@@ -36,6 +50,12 @@ LEAST_ROLE: Mapping[type[Action], Role] = {
     Enqueue: Role.OPERATOR,
     Pause: Role.OPERATOR,
     Resume: Role.OPERATOR,
+    PutSchedule: Role.OPERATOR,
+    PauseSchedule: Role.OPERATOR,
+    ResumeSchedule: Role.OPERATOR,
+    RunSchedule: Role.OPERATOR,
+    Backfill: Role.OPERATOR,
+    RemoveSchedule: Role.ADMIN,
     Prune: Role.ADMIN,
     Erase: Role.ADMIN,
     Reclaim: Role.ADMIN,

@@ -1,4 +1,4 @@
-"""What is done to a whole queue: enqueue by hand, pause, resume, prune, reclaim."""
+"""What is done to a whole queue: enqueue by hand, pause, prune, reclaim, restore."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from jobpool.operations.principal import Principal
 from jobpool.store.protocol import Store
 
 _PRUNED_AT_ONCE = 1000
+_RESTORED = "restored from a backup"
 
 
 class Enqueue(Action, frozen=True, kw_only=True):
@@ -161,6 +162,40 @@ class Reclaim(Action, frozen=True, kw_only=True):
         """See `Action.steps`."""
         del store, by, done
         yield lambda: Change(is_made=True, jobs=self.take_back())
+
+
+class Restored(Action, frozen=True, kw_only=True):
+    """Go on above all that was given out, take back what was leased, and pause."""
+
+    name = "restored"
+    tokens: int
+    """As of `Store.begin_anew`."""
+    last_id: int
+    take_back: Callable[[], int]
+    """Takes back what all runs held, in the open transaction, and returns how many jobs
+    that were; what does so belongs to the supervisor."""
+    catch_up: bool | None = None
+    """As of `Store.restart_schedules`; None: there are no schedules."""
+
+    def target(self) -> dict[str, Any]:
+        """See `Action.target`."""
+        return {
+            "tokens": self.tokens,
+            "last_id": self.last_id,
+            **_named(catch_up=self.catch_up),
+        }
+
+    def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
+        """See `Action.steps`."""
+        del done
+        yield lambda: self._restore(store, by)
+
+    def _restore(self, store: Store, by: Principal) -> Change:
+        store.begin_anew(tokens=self.tokens, last_id=self.last_id)
+        if self.catch_up is not None:
+            store.restart_schedules(catch_up=self.catch_up)
+        store.pause(whole_store=True, who=by.who, note=self.note or _RESTORED)
+        return Change(is_made=True, jobs=self.take_back())
 
 
 def _named(**given: Any) -> dict[str, Any]:

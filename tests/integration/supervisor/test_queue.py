@@ -5,11 +5,15 @@ import re
 import subprocess
 import sys
 import time
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 from click.testing import CliRunner
 
 from jobpool.cli.root import cli
+from jobpool.core.rules.schedules.rule import Rule
+from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.store.records import Filter
 from support.site.supervising import PATIENCE_S, Site, is_alive
 from support.waiting import wait_until
@@ -112,6 +116,12 @@ def peek():
 def says_what_it_is():
     now = current()
     return [now.tenant, now.key, now.priority, now.attempt, list(now.limits)]
+
+
+@jobs.job("cpu", kind="says_its_tick", max_attempts=1)
+def says_its_tick():
+    tick = current().schedule
+    return tick and [tick.name, str(tick.at), tick.late.total_seconds()]
 
 
 @jobs.job("cpu", kind="too_much", max_attempts=1)
@@ -356,6 +366,23 @@ def test_a_handler_knows_its_job_and_limits(site):
     assert plain == [None, None, 0, 1, [600.0, 2**30, 3, 0]]
     said = site.result(site.add("says_what_it_is", max_attempts=2, **options, **limits))
     assert said == ["ada", "evt-1", 3, 1, [7.0, 200 * 2**20, 2, 0]]
+
+
+def test_a_handler_can_ask_for_its_tick(site):
+    """A schedule's job knows its nominal time; another job has none."""
+    rule = Rule(every_ms=3_600_000, tz="Asia/Kolkata")
+    made = Declared(
+        name="ask", kind="says_its_tick", pool="cpu", payload=b"{}", rule=rule
+    )
+    site.store.put_schedule(made)
+    job_id = site.store.run_now("ask")
+    site.store.wake()
+    name, at, late_s = site.result(job_id)
+    (tick,) = site.store.ticks("ask")
+    expected = datetime.fromtimestamp(tick.nominal_ms / 1000, ZoneInfo("Asia/Kolkata"))
+    assert (name, at) == ("ask", str(expected))
+    assert 0 <= late_s < 60
+    assert site.result(site.add("says_its_tick")) is None
 
 
 # -- the caller's own transaction --------------------------------------------------

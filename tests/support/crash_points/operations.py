@@ -20,9 +20,8 @@ from jobpool.errors import StoreUnavailable
 from jobpool.operations.jobs import Cancel, Retry
 from jobpool.operations.operate import operate
 from jobpool.operations.principal import Principal, Role
-from jobpool.operations.queue import Pause
+from jobpool.operations.queue import Pause, Restored
 from jobpool.operations.replay import Replacement, Replay, successor
-from jobpool.operations.restored import Restored
 from jobpool.operations.selection import Selection
 from jobpool.sandbox.runs.run_directory import remove_run
 from jobpool.store.move import source as move_source

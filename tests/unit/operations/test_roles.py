@@ -12,9 +12,15 @@ from jobpool.operations.principal import Role
 
 MAY = {
     "viewer": set(),
-    "operator": {"cancel", "retry", "release", "replay", "enqueue", "pause", "resume"},
+    "operator": {
+        *("cancel", "retry", "release", "replay", "enqueue", "pause", "resume"),
+        *("schedules put", "schedules pause", "schedules resume", "schedules run"),
+        "schedules backfill",
+    },
     "admin": {
         *("cancel", "retry", "release", "replay", "enqueue", "pause", "resume"),
+        *("schedules put", "schedules pause", "schedules resume", "schedules run"),
+        *("schedules backfill", "schedules remove"),
         *("prune", "erase", "reclaim", "restored"),
     },
 }

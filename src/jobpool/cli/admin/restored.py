@@ -28,7 +28,7 @@ from jobpool.core.jobs.job import UNFINISHED
 from jobpool.core.rules.restoring import age_s, ids_after, tokens_after
 from jobpool.core.units import show_duration
 from jobpool.errors import UsageError
-from jobpool.operations.restored import Restored
+from jobpool.operations.queue import Restored
 from jobpool.store.protocol import Store
 from jobpool.store.records import Filter, Position, Run, UnfinishedRow
 

@@ -7,10 +7,11 @@ imports the other. Outside a child `channel()` is None.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from jobpool.core.application.codec import Codec
-from jobpool.core.jobs.job import Enqueued, Job, NewJob
+from jobpool.core.jobs.job import Enqueued, Job, NewJob, Scheduled
 from jobpool.errors import Superseded, UsageError
 
 T = TypeVar("T")
@@ -55,6 +56,20 @@ class AttemptLimits(NamedTuple):
     """Failures until the job is dead, unless a retry rule has its own budget."""
     failures: int
     """Failures before this attempt."""
+
+
+class ScheduledTick(NamedTuple):
+    """The tick of a schedule that the running job is of."""
+
+    name: str
+    """The schedule's."""
+    at: datetime
+    """Its nominal time, in the schedule's zone. Jitter and delays are not in it, and
+    each attempt of the job has the same."""
+    late: timedelta
+    """How long after it, and after the jitter, this attempt was taken up."""
+    backfilled: bool = False
+    """It is of the past: caught up with, or asked for."""
 
 
 class Completer(Protocol):
@@ -116,6 +131,7 @@ class Current:
 
     __slots__ = (
         "_channel",
+        "_scheduled",
         "attempt",
         "checkpoint",
         "deadline_monotonic_s",
@@ -142,6 +158,7 @@ class Current:
         tenant: str | None = None,
         key: str | None = None,
         priority: int = 0,
+        scheduled: Scheduled | None = None,
     ) -> None:
         self.id = job_id
         self.kind = kind
@@ -154,6 +171,27 @@ class Current:
         self.key = key
         self.priority = priority
         self._channel = channel
+        self._scheduled = scheduled
+
+    @property
+    def schedule(self) -> ScheduledTick | None:
+        """The tick that a schedule has made this job for; None: it was enqueued.
+
+        Raises:
+            ConfigError: this host does not know the schedule's time zone.
+        """
+        if self._scheduled is None:
+            return None
+        # 15 ms, which other jobs do not pay.
+        from jobpool.core.rules.schedules.zone import local_time  # noqa: PLC0415
+
+        tick = self._scheduled
+        return ScheduledTick(
+            tick.name,
+            local_time(tick.nominal_ms, tick.tz),
+            timedelta(milliseconds=tick.late_ms),
+            tick.backfilled,
+        )
 
     @property
     def stopping(self) -> bool:

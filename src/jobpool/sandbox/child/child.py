@@ -291,6 +291,7 @@ class Child:
             tenant=job.tenant,
             key=job.key,
             priority=job.priority,
+            scheduled=job.schedule,
         )
         running.enter(channel, current)
         context = contextvars.copy_context()

@@ -17,7 +17,7 @@ import msgspec
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.config.settings import PAYLOAD_MAX_BYTES, QUEUE_DEPTH_MAX
 from jobpool.core.isolation.measures import Enclosure, Lockdown
-from jobpool.core.jobs.job import Enqueued, Job, NewJob
+from jobpool.core.jobs.job import Enqueued, Job, NewJob, Scheduled
 
 FRAME_MAX_BYTES = 16 * 2**20
 """More than any valid message: two capped payloads, output and tracebacks."""
@@ -153,6 +153,8 @@ class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
     tenant: str | None = None
     codec: str | None = None
     """The codec that its data is encoded with; None: it is plain."""
+    schedule: Scheduled | None = None
+    """The tick that it is, if a schedule has made it."""
 
 
 class Answer(msgspec.Struct, tag="answer", array_like=True):

@@ -1,9 +1,13 @@
 """What a process knows about the attempt that it runs."""
 
+import datetime as dt
+
 import pytest
 
 from jobpool.core.application import current
-from jobpool.errors import UsageError
+from jobpool.core.jobs.job import Scheduled
+from jobpool.errors import ConfigError, UsageError
+from jobpool.testing import running
 
 
 def test_only_a_child_can_be_reset(monkeypatch):
@@ -36,3 +40,33 @@ def test_the_current_attempt_is_the_one_that_was_entered(monkeypatch):
     assert (current.channel(), current.current()) == (channel, attempt)
     current.enter(None, None)
     assert current.channel() is None
+
+
+def attempt_of(tick):
+    """Return the attempt of a job that a schedule has made."""
+    limits = current.AttemptLimits(1.0, 1, 1, 0)
+    return current.Current(
+        job_id=1,
+        kind="test",
+        attempt=1,
+        token=1,
+        deadline_monotonic_s=1.0,
+        checkpoint=None,
+        channel=object(),
+        limits=limits,
+        scheduled=tick,
+    )
+
+
+def test_a_handler_is_told_its_tick_in_the_schedules_zone():
+    """At a change of the clocks both of the two 02:30 have their own offset."""
+    tick = Scheduled("nightly", 1_792_891_800_000, "Europe/Berlin", 1500, True)
+    said = attempt_of(tick).schedule
+    assert said.at.isoformat() == "2026-10-25T02:30:00+01:00"
+    assert (said.name, said.late, said.backfilled) == (
+        *("nightly", dt.timedelta(seconds=1.5), True),
+    )
+    with pytest.raises(ConfigError, match="'Europe/Berln' is unknown here"):
+        _ = attempt_of(Scheduled("nightly", 0, "Europe/Berln", 0)).schedule
+    with running():
+        assert current.current().schedule is None

@@ -112,7 +112,7 @@ def _check_jitter(rule: Rule) -> None:
 
 def _shortest_period_ms(rule: Rule) -> int:
     anywhere = Rule(cron=rule.cron)
-    ticks = islice(_from(anywhere, _YEAR_2000_MS, 0), _PERIODS_LOOKED_AT)
+    ticks = islice(times_after(anywhere, _YEAR_2000_MS), _PERIODS_LOOKED_AT)
     return min((b - a for a, b in pairwise(ticks)), default=TIME_MAX_MS)
 
 
@@ -155,13 +155,14 @@ def between(
     rule: Rule, after_ms: int, until_ms: int, *, since_ms: int = 0
 ) -> Iterator[int]:
     """Yield the nominal times after one moment, up to and including another."""
-    for at_ms in _from(rule, after_ms, since_ms):
+    for at_ms in times_after(rule, after_ms, since_ms=since_ms):
         if at_ms > until_ms:
             return
         yield at_ms
 
 
-def _from(rule: Rule, after_ms: int, since_ms: int) -> Iterator[int]:
+def times_after(rule: Rule, after_ms: int, *, since_ms: int = 0) -> Iterator[int]:
+    """Yield the nominal times strictly after one, without end unless the rule ends."""
     at_ms = next_after(rule, after_ms, since_ms=since_ms)
     while at_ms is not None:
         yield at_ms

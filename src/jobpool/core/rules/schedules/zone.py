@@ -8,7 +8,7 @@ jobpool depends on neither: UTC needs no database.
 from __future__ import annotations
 
 import re
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 
 from jobpool.errors import ConfigError
@@ -17,6 +17,7 @@ ZONE_MAX_CHARS = 64
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]*")
 _OF_THE_HOST = ("localtime", "posixrules", "Factory", "right/", "posix/")
 """In the database, but another zone on each host, or with leap seconds."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @lru_cache(maxsize=512)
@@ -45,6 +46,19 @@ def zone_of(name: str) -> tzinfo:
     # KeyError: not found; OSError: a folder; ValueError: another file.
     except (KeyError, OSError, ValueError) as exc:
         raise ConfigError(f"{shown} is unknown here{_hint(name)}") from exc
+
+
+def local_time(at_ms: int, tz: str) -> datetime:
+    """Return a moment as the clocks of a zone show it.
+
+    Args:
+        at_ms: milliseconds since 1970, UTC; a tick's.
+        tz: the name of the zone.
+
+    Raises:
+        ConfigError: this host knows none of that name.
+    """
+    return (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone_of(tz))
 
 
 @lru_cache(maxsize=512)  # it reads each file of the database

@@ -277,6 +277,7 @@ def _run_job(job: Assigned) -> RunJob:
         key=lease.key,
         tenant=lease.tenant,
         codec=lease.codec,
+        schedule=lease.schedule,
     )
 
 
