@@ -1,7 +1,8 @@
 """Builds the manual and a reference as a static site; see scripts/site.
 
 The pages are those of the package. The reference is written here, page by page, from
-what is public: `jobpool`, `jobpool.errors`, `jobpool.testing` and the command's help.
+what is public: `jobpool`, `jobpool.errors`, `jobpool.testing`, codecs and the command's
+help.
 """
 
 from __future__ import annotations
@@ -92,6 +93,9 @@ def write_reference(docs: Path) -> list[str]:
             docs,
             "Executor",
             ["jobpool.Executor", *(f"jobpool.errors.{one}" for one in ENDS_OF_CALLS)],
+        ),
+        _page(
+            docs, "Codecs", ["jobpool.Codec", "jobpool.integrations.fernet.FernetCodec"]
         ),
         _page(docs, "Errors", (f"jobpool.errors.{name}" for name in errors)),
         _page(docs, "Testing", (f"jobpool.testing.{one}" for one in testing.__all__)),
