@@ -90,7 +90,8 @@ def key_conflict(
             break
     return KeyConflict(
         f"{used}, and encoded arguments cannot be compared here; use another key, or "
-        "enqueue it in an application that has the codec. Nothing was enqueued",
+        "enqueue it in an application that has the codec, and not from a strict pool. "
+        "Nothing was enqueued",
         job_id,
         encoded,
     )
