@@ -28,6 +28,7 @@ from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
 from jobpool.supervisor.maintenance.run_entry import Entry
+from jobpool.supervisor.maintenance.ticking import Ticking
 from jobpool.supervisor.storage import thread
 from jobpool.supervisor.storage.thread import StoreThread
 from simulation import versions
@@ -105,6 +106,8 @@ class SimHousekeeping(_Green, Housekeeping):
             self._cancels: housekeeping.CANCELS_EVERY_S,
             self._breakers: housekeeping.BREAKERS_EVERY_S,
             self._formats: housekeeping.FORMATS_EVERY_S,
+            self._tick: housekeeping.TICK_EVERY_S,
+            self._ticking.publish: housekeeping.PUBLISH_EVERY_S,
         }
         for turn in self._turns:
             turn.every_s = every_s.get(turn.chore, turn.every_s)
@@ -301,11 +304,13 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
 
     def _make_keepers(self) -> None:
         shared = (self._own,)
+        self._ticking = Ticking(self._own.id, self._clock)
         self._housekeeping = SimHousekeeping(
             self._settings,
             self._own.id,
             store=self._store,
             usage=self._machine.usage,
+            ticking=self._ticking,
             clock=self._clock,
         )
         self._reclaimer = SimReclaimer(

@@ -207,7 +207,7 @@ def _verdict(event: ev.JobEnded) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
+def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901, PLR0912 - a case each
     match event:
         case ev.SupervisorReady():
             yield f"supervisor {event.pid} ready"
@@ -253,10 +253,46 @@ def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case 
             yield "jobs of unknown kinds are waiting"
             yield _unknown(event.kinds)
             yield "no handler here; deploy the application that has them"
+        case (
+            ev.SchedulesChanged()
+            | ev.ScheduleRefused()
+            | ev.SchedulePaused()
+            | ev.TicksMissed()
+        ):
+            yield from _schedule_parts(event)
         case ev.LinesDropped():
             yield f"log … {event.lines} lines dropped"
         case _:
             yield from _pool_parts(event)
+
+
+def _schedule_parts(
+    event: ev.SchedulesChanged
+    | ev.ScheduleRefused
+    | ev.SchedulePaused
+    | ev.TicksMissed,
+) -> Iterator[str]:
+    match event:
+        case ev.SchedulesChanged():
+            yield "schedules changed"
+            for what in ("added", "changed", "retired"):
+                if names := getattr(event, what):
+                    more = len(names) - _ITEMS_MAX
+                    end = f" and {more} more" if more > 0 else ""
+                    yield f"{what}: {', '.join(names[:_ITEMS_MAX])}{end}"
+        case ev.ScheduleRefused():
+            yield f"schedule {event.schedule} not kept"
+            yield event.reason
+        case ev.SchedulePaused():
+            yield f"schedule {event.schedule} paused"
+            yield event.reason
+            yield f"jobpool schedules resume {event.schedule}"
+        case ev.TicksMissed():
+            yield f"schedule {event.schedule} was missed"
+            if event.missed:
+                yield f"{event.missed} ticks got no job"
+            if event.late_s:
+                yield f"a job was enqueued {show_duration(round(event.late_s))} late"
 
 
 def _lease_parts(

@@ -55,6 +55,7 @@ from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
 from jobpool.supervisor.maintenance.run_entry import Entry, until_taken
+from jobpool.supervisor.maintenance.ticking import Ticking
 from jobpool.supervisor.os_priority import going_first
 from jobpool.supervisor.processes.children import Children
 from jobpool.supervisor.processes.zygotes import Zygotes
@@ -223,11 +224,13 @@ class _Supervisor:
 
     def _make_keepers(self) -> None:
         """Make the maintenance threads: they depend on the kind of store."""
+        self._ticking = Ticking(self._own.id, self._clock)
         self._housekeeping = Housekeeping(
             self._settings,
             self._own.id,
             store=self._store,
             usage=self._machine.usage,
+            ticking=self._ticking,
             clock=self._clock,
         )
         self._reclaimer = Reclaimer(
@@ -326,6 +329,7 @@ class _Supervisor:
         """Every zygote is up: enter the run in the store, then take jobs."""
         first = not self._store.kinds
         self._store.kinds = registry.kinds
+        self._ticking.declared = registry.schedules
 
         def enter(store: Store) -> Sequence[inp.SupervisorEvent | ev.Event]:
             shared, ttl_s = self._store.shared, self._settings.lease_ttl_s
@@ -339,6 +343,7 @@ class _Supervisor:
             for keeper in (self._housekeeping, self._reclaimer):
                 if keeper.ident is None:
                     keeper.start()
+            self._store.chore(self._ticking.publish)
             if shared and self._renewal.ident is None:
                 return (self._renewal.begin(sent_s), seen)
             return (seen,)

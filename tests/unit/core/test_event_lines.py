@@ -146,6 +146,30 @@ LINES = [
         ],
     ),
     (
+        ev.SchedulesChanged(at_ms=0, added=("a", "b"), retired=("c",)),
+        ["schedules changed", "added: a, b", "retired: c"],
+    ),
+    (
+        ev.SchedulesChanged(at_ms=0, changed=tuple("x" * 21)),
+        ["schedules changed", f"changed: {', '.join('x' * 20)} and 1 more"],
+    ),
+    (
+        ev.ScheduleRefused(at_ms=0, schedule="a", reason="its name is taken"),
+        ["schedule a not kept", "its name is taken"],
+    ),
+    (
+        ev.SchedulePaused(at_ms=0, schedule="a", reason="job 7 is dead"),
+        ["schedule a paused", "job 7 is dead", "jobpool schedules resume a"],
+    ),
+    (
+        ev.TicksMissed(at_ms=0, schedule="a", missed=3),
+        ["schedule a was missed", "3 ticks got no job"],
+    ),
+    (
+        ev.TicksMissed(at_ms=0, schedule="a", late_s=90.2),
+        ["schedule a was missed", "a job was enqueued 1m30s late"],
+    ),
+    (
         ev.ZygoteFailed(at_ms=0, pool="cpu", reason="no memory"),
         ["pool cpu cannot start children", "no memory"],
     ),

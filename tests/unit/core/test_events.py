@@ -136,6 +136,9 @@ def test_the_names_of_events_are_as_agreed():
         "pool_unused",
         "pools_left",
         "run_reclaimed",
+        "schedule_paused",
+        "schedule_refused",
+        "schedules_changed",
         "stale_settlement",
         "store_back",
         "store_concern",
@@ -145,6 +148,7 @@ def test_the_names_of_events_are_as_agreed():
         "supervisor_outdated",
         "supervisor_ready",
         "supervisor_stopped",
+        "ticks_missed",
         "unknown_kinds",
         "zygote_failed",
     }

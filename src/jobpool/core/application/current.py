@@ -104,7 +104,7 @@ class Channel(Protocol):
         ...
 
     def claim(self) -> Claim | None:
-        """Return the attempt's claim; None in a rehearsal."""
+        """Return the attempt's claim; None in a rehearsal, and if none is running."""
         ...
 
     def stopping(self) -> bool:

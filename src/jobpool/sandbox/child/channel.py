@@ -288,13 +288,8 @@ class ClosedChannel:
         del connection, result
         raise UsageError(f"no attempt is running: {self._reason}")
 
-    def claim(self) -> current.Claim:
-        """Refuse.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(f"no attempt is running: {self._reason}")
+    def claim(self) -> None:
+        """Return None: there is no attempt."""
 
     def stopping(self) -> bool:
         """Return False: nothing runs that could be stopped."""

@@ -69,6 +69,8 @@ class Registry:
             for pool in self._pools
         }
         """Kinds and aliases that each pool can execute."""
+        self.schedules = report.schedules
+        """What the application declares, for any pool."""
         self.app_version = settings.app_version or report.version
         """The application's: as configured, else a hash of what was imported."""
 

@@ -23,6 +23,11 @@ from jobpool.store.records import Renewal
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.maintenance.pruning import Pruning
+from jobpool.supervisor.maintenance.ticking import (
+    PUBLISH_EVERY_S,
+    TICK_EVERY_S,
+    Ticking,
+)
 from jobpool.supervisor.storage.inbox import Chore, Posts
 from jobpool.supervisor.storage.thread import StoreThread
 
@@ -66,6 +71,7 @@ class Housekeeping(threading.Thread):
         run_id: this supervisor's run.
         store: does the chores; must have been opened.
         usage: what ended attempts have used.
+        ticking: keeps schedules.
         clock: for durations and the times of events.
     """
 
@@ -76,6 +82,7 @@ class Housekeeping(threading.Thread):
         *,
         store: StoreThread,
         usage: Usage,
+        ticking: Ticking,
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-housekeeping", daemon=True)
@@ -83,6 +90,7 @@ class Housekeeping(threading.Thread):
         self._run_id = run_id
         self._store = store
         self._usage = usage
+        self._ticking = ticking
         self._clock = clock
         self._closing = threading.Event()
         self._woken = threading.Event()
@@ -94,8 +102,11 @@ class Housekeeping(threading.Thread):
         self._pruning = Pruning(clock)
         self._prunes = self._turn(self._prune, PRUNE_EVERY_S)
         self._canceling = self._turn(self._cancels, CANCELS_EVERY_S)
+        self._ticks = self._turn(self._tick, TICK_EVERY_S)
         self._turns = [
             self._canceling,
+            self._ticks,
+            self._turn(ticking.publish, PUBLISH_EVERY_S, first_s=PUBLISH_EVERY_S),
             self._prunes,
             self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
             self._turn(self._breakers, BREAKERS_EVERY_S),
@@ -184,6 +195,13 @@ class Housekeeping(threading.Thread):
             self._prunes.next_s = self._clock.monotonic_s() + pause_s
             self._woken.set()  # The thread waits for a later moment.
         return ()
+
+    def _tick(self, store: Store) -> Posts:
+        posts, pause_s = self._ticking.tick(store)
+        if pause_s < TICK_EVERY_S:
+            self._ticks.next_s = self._clock.monotonic_s() + pause_s
+            self._woken.set()  # The thread waits for a later moment.
+        return posts
 
     def _unknown(self, store: Store) -> Posts:
         known: Mapping[str, Sequence[str]] = self._store.kinds

@@ -18,6 +18,7 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.maintenance import housekeeping
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
+from jobpool.supervisor.maintenance.ticking import Ticking
 from support.waiting import wait_until
 
 PATIENCE_S = 10.0
@@ -38,7 +39,12 @@ def keeper(chores: list[str]) -> Iterator[Housekeeping]:
     )
     settings = Settings(store="x", app="x", app_directory="/", pools=())
     keeper = Housekeeping(
-        settings, "run", store=store, usage=Usage(), clock=SystemClock()
+        settings,
+        "run",
+        store=store,
+        usage=Usage(),
+        ticking=Ticking("own", SystemClock()),
+        clock=SystemClock(),
     )
     yield keeper
     keeper.close()

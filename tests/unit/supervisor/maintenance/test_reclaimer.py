@@ -22,6 +22,7 @@ from jobpool.supervisor.maintenance import reclaimer as rc
 from jobpool.supervisor.maintenance.death_proof import Alive, DeadRun
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lost_jobs import reclaim
+from jobpool.supervisor.maintenance.ticking import Ticking
 from jobpool.supervisor.storage.thread import StoreThread
 
 
@@ -297,7 +298,14 @@ def test_a_concern_is_reported_once_in_ten_minutes(rig: Rig) -> None:
 
     clock = Clock()
     settings = Settings(store="x", app="x", app_directory="/", pools=())
-    keeper = Housekeeping(settings, "own", store=rig.thread, usage=Usage(), clock=clock)
+    keeper = Housekeeping(
+        settings,
+        "own",
+        store=rig.thread,
+        usage=Usage(),
+        ticking=Ticking("own", SystemClock()),
+        clock=clock,
+    )
     rig.store.worries = ["a transaction is open for 60 s", "the disk is nearly full"]
     first = keeper._concerns(rig.store)
     assert [event.text for event in first] == rig.store.worries
