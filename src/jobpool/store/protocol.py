@@ -546,8 +546,8 @@ class Store(Protocol):
     def replay(self, replays: Sequence[Replay]) -> list[int | None]:
         """Replace finished jobs by new ones; accepted whatever the queue's depth.
 
-        The old job stays as it is, but for its key, which the new one takes over, and
-        the link to that one.
+        The old job stays as it is, but for its key and its tick of a schedule, which
+        the new one takes over, and the link to that one.
 
         Returns:
             The new job's id for each; None: nothing was changed for this one. Its job

@@ -11,7 +11,7 @@ from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.store.opening import open_store
 from jobpool.store.operations.schedules.ticking import LOOK_EVERY_S
-from jobpool.store.records import Filter
+from jobpool.store.records import Filter, Replay
 from support.store.scheduling import declared
 from support.store.storing import (
     ManualClock,
@@ -105,6 +105,7 @@ def work_on(store, clock):
         jobs = [job.id for job in store.find(Filter(states=FINISHED), 9)]
         store.revive(jobs[:3], FINISHED)
         store.cancel(jobs[3:4])
+        store.replay([Replay(job_id=one, new=new_job()) for one in jobs[4:6]])
         store.prune(Retention(succeeded_count=5, canceled_count=5), 5)
         name = f"s{dice.randrange(MIXED)}"
         store.pause_schedule(name)

@@ -1,12 +1,14 @@
 """Steps of schedules: each tick gets its job once, when its policy says so."""
 
+import msgspec
+
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState, Scheduled
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import TickState
-from jobpool.store.records import Filter
+from jobpool.store.records import Filter, Replay
 from support.store.scheduling import (
     DAILY,
     MINUTE_MS,
@@ -164,6 +166,27 @@ def test_old_ticks_go_with_their_jobs_but_the_last_one_stays(store, clock):
     store.tick()
     store.prune(Retention(canceled_s=-1.0))
     assert states(store) == [TickState.DONE, TickState.OPEN, TickState.SKIPPED]
+
+
+def test_a_job_that_replaces_a_ticks_job_takes_the_tick_over(store, clock):
+    """It is told of it, and counts as it; the old job can be pruned."""
+    put(store)
+    clock.advance(60)
+    store.tick()
+    old = lease_one(store)
+    store.settle([ended(old, give_up=True)])
+    clock.advance(1)
+    store.tick()
+    replay = Replay(job_id=old.id, new=new_job(payload=b'{"n":2}'))
+    (new_id,) = store.replay([replay])
+    store.prune(Retention(dead_s=-1.0))
+    assert store.get(old.id) is None
+    granted = lease_one(store)
+    assert granted.id == new_id
+    assert granted.schedule == msgspec.structs.replace(old.schedule, late_ms=1000)
+    clock.advance(60)
+    assert (store.tick().enqueued, states(store)[-1]) == (0, TickState.SKIPPED)
+    assert store.ticks("poll")[1].job_id == new_id
 
 
 def test_a_revived_job_counts_as_its_tick_again(store, clock):

@@ -109,16 +109,24 @@ class Operating(Enqueueing, MisfitKeeping):
         self._database.put_job(old, without_key)
         (stored,) = self._insert([new], now_ms)
         row = table[stored.id]
-        self._database.put_job(row, _replace(row, replays=old.id))
+        made = _replace(row, replays=old.id, tick=old.tick)
+        self._database.put_job(row, made)
+        self._reopen_tick(made)
         self._database.put_job(
-            without_key, _replace(without_key, replaced_by=stored.id)
+            without_key, _replace(without_key, replaced_by=stored.id, tick=None)
         )
         return stored.id
 
     def _reopen_tick(self, row: Row) -> None:
         tick = None if row.tick is None else self._database.ticks.get(row.tick)
         if tick is not None:
-            tick = _replace(tick, state=TickState.OPEN, job_state=None, ended_ms=None)
+            tick = _replace(
+                tick,
+                state=TickState.OPEN,
+                job_id=row.id,
+                job_state=None,
+                ended_ms=None,
+            )
             self._database.put(self._database.ticks, tick.id, tick)
 
     def _unique_is_taken(self, row: Row) -> bool:

@@ -70,6 +70,7 @@ class Replaying(Repairing, Enqueueing):
             )
         links = as_json(zip(stored, ids, strict=True))
         session.run("link_to_replaced", rows=links)
+        session.run("pass_ticks_on", rows=links)
         session.run("link_to_replays", rows=links)
         return dict(zip(ids, stored, strict=True))
 

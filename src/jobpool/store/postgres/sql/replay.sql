@@ -15,17 +15,29 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
   AND key IS NOT NULL
 
 -- name: link_to_replaced
--- :rows holds [new id, old id]. The new job runs for the same tick of a schedule, in the
--- same trace, and alone if the old one did.
+-- :rows holds [new id, old id]. The new job takes over the tick of a schedule, and runs in
+-- the same trace, and alone if the old one did.
 UPDATE jobpool.jobs AS new
 SET replays = old.id, tick = old.tick, trace = old.trace, solo = old.solo
 FROM jsonb_array_elements(%(rows)s::jsonb) AS made
 JOIN jobpool.jobs AS old ON old.id = (made.value ->> 1)::bigint
 WHERE new.id = (made.value ->> 0)::bigint
 
+-- name: pass_ticks_on
+-- As above: they are open again, as those of jobs that were revived.
+UPDATE jobpool.ticks AS t
+SET
+  job_id = (made.value ->> 0)::bigint,
+  state = 'open',
+  job_state = NULL,
+  ended_at_ms = NULL
+FROM jsonb_array_elements(%(rows)s::jsonb) AS made
+JOIN jobpool.jobs AS old ON old.id = (made.value ->> 1)::bigint
+WHERE t.id = old.tick
+
 -- name: link_to_replays
 -- As above, the other way round.
 UPDATE jobpool.jobs AS old
-SET replaced_by = (made.value ->> 0)::bigint
+SET replaced_by = (made.value ->> 0)::bigint, tick = NULL
 FROM jsonb_array_elements(%(rows)s::jsonb) AS made
 WHERE old.id = (made.value ->> 1)::bigint

@@ -17,8 +17,8 @@ SET key = NULL
 WHERE id IN (SELECT value FROM json_each(:ids)) AND key IS NOT NULL
 
 -- name: link_to_replaced
--- :rows holds [new id, old id]. The new job runs for the same tick of a schedule, in the
--- same trace, and alone if the old one did.
+-- :rows holds [new id, old id]. The new job takes over the tick of a schedule, and runs in
+-- the same trace, and alone if the old one did.
 UPDATE jobpool_jobs
 SET replays = old.id, tick = old.tick, trace = old.trace, solo = old.solo
 FROM json_each(:rows) AS made
@@ -26,9 +26,21 @@ CROSS JOIN jobpool_jobs AS old
 WHERE jobpool_jobs.id = json_extract(made.value, '$[0]')
   AND old.id = json_extract(made.value, '$[1]')
 
+-- name: pass_ticks_on
+-- As above: they are open again, as those of jobs that were revived.
+UPDATE jobpool_ticks
+SET
+  job_id = json_extract(made.value, '$[0]'),
+  state = 'open',
+  job_state = NULL,
+  ended_at_ms = NULL
+FROM json_each(:rows) AS made
+CROSS JOIN jobpool_jobs AS old
+WHERE old.id = json_extract(made.value, '$[1]') AND jobpool_ticks.id = old.tick
+
 -- name: link_to_replays
 -- As above, the other way round.
 UPDATE jobpool_jobs
-SET replaced_by = json_extract(made.value, '$[0]')
+SET replaced_by = json_extract(made.value, '$[0]'), tick = NULL
 FROM json_each(:rows) AS made
 WHERE jobpool_jobs.id = json_extract(made.value, '$[1]')
