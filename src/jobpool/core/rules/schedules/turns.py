@@ -145,7 +145,8 @@ class Turns:
             if tick.job_id is None:  # started in this step: it has no job yet
                 self._skip(tick.nominal_ms)
                 continue
-            self.canceled.append(tick.job_id)
+            if tick.job_id not in self.canceled:
+                self.canceled.append(tick.job_id)
             if tick.progress is Progress.RUNNING:
                 still.append(tick)
         self._running = still

@@ -154,7 +154,9 @@ NEW, AT_DUE = "new", HOUR_MS
         ("cancel_other", [ENDED, WAITS], {NEW: {AT_DUE: "open"}, "skipped": [1]}),
         ("cancel_other", [FILLS], {NEW: {AT_DUE: "buffered"}}),
         ("allow_all", [RUNS, FILLS], {NEW: {AT_DUE: "open"}}),
+        ("buffer_all", [WAITS, RUNS, ENDED], {NEW: {AT_DUE: "buffered"}}),
         # After a change of the policy.
+        ("skip", [RETRIES, FILLS], {NEW: {AT_DUE: "skipped"}}),
         ("allow_all", [RETRIES, WAITS], {NEW: {AT_DUE: "open"}, "begun": [1]}),
         # Back-filled ticks wait for one another, and give way.
         ("skip", [ENDED, TO_FILL], {NEW: {AT_DUE: "open"}}),
@@ -166,6 +168,41 @@ def test_a_tick_beside_others(overlap, ticks, expected):
     assert told(found) == expected
     assert found.done == ((START_MS,) if ENDED in ticks else ())
     assert found.next_due_ms == DUE_MS + HOUR_MS
+
+
+def test_the_oldest_begins_first():
+    """Among those that wait, and among those that are back-filled."""
+    later = OpenTick(START_MS + 2, Progress.BUFFERED)
+    policy = Policy(overlap=Overlap.BUFFER_ALL, missed=Missed.ALL)
+    assert plan(state(later, WAITS, policy=policy), DUE_MS - 1).start == (START_MS + 1,)
+    to_fill = OpenTick(DUE_MS + 1, Progress.BUFFERED, None, is_backfilled=True)
+    found = plan(state(to_fill, policy=policy), DUE_MS + 61 * SECOND_MS)
+    assert told(found) == {NEW: {AT_DUE: "open"}}
+
+
+def test_the_newest_of_a_step_is_kept_where_it_takes_the_others_place():
+    rule = Rule(every_ms=20 * SECOND_MS)
+    policy = Policy(overlap=Overlap.CANCEL_OTHER)
+    found = plan(state(RUNS, WAITS, rule=rule, policy=policy), START_MS + MINUTE_MS)
+    assert told(found) == {
+        NEW: {20_000: "skipped", 40_000: "skipped", 60_000: "buffered"},
+        "skipped": [1],
+        "cancel": [1],
+    }
+
+
+def test_a_step_has_a_limit():
+    """The rest is due at once, and goes on where it ended."""
+    policy = Policy(missed=Missed.ALL)
+    now_ms = START_MS + 5 * HOUR_MS
+    found = plan(state(policy=policy), now_ms, limit=2)
+    assert told(found) == {NEW: {HOUR_MS: "open", 2 * HOUR_MS: "buffered"}}
+    assert (found.more, found.next_due_ms) == (True, now_ms)
+    rest = plan(state(policy=policy, last_ms=found.last_ms), now_ms, limit=3)
+    assert [tick.nominal_ms - START_MS for tick in rest.write] == [
+        n * HOUR_MS for n in (3, 4, 5)
+    ]
+    assert (rest.more, rest.next_due_ms) == (False, now_ms + HOUR_MS)
 
 
 def test_the_line_has_an_end():
@@ -298,6 +335,9 @@ def test_a_period_from_the_end_begins_when_the_last_job_has_ended():
     late = plan(state(rule=rule, last_end_ms=end_ms), end_ms + 48 * HOUR_MS)
     assert told(late) == {NEW: {150 * MINUTE_MS: "open"}}  # late, but never missed
     assert (late.last_ms, late.next_due_ms) == (end_ms + HOUR_MS, None)
+    pause_ms = START_MS + 9 * HOUR_MS
+    paused = state(rule=rule, last_end_ms=end_ms, paused_until_ms=pause_ms)
+    assert told(plan(paused, pause_ms)) == {NEW: {9 * HOUR_MS: "open"}}
     gone = plan(state(rule=rule), DUE_MS)  # its end is not known any more
     assert told(gone) == {NEW: {HOUR_MS: "open"}}
 
