@@ -1,6 +1,7 @@
 """`jobpool replay`: what it checks, shows, asks and does."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -163,9 +164,9 @@ def test_a_text_that_does_not_fit_is_kept(store, edit):
     result = run("replay", job_id, "--edit", "--yes")
     assert result.exit_code == 2
     assert f"job {job_id}: arguments: arguments lack 'path'" in result.stderr
-    kept = result.stderr.split()[-1]
-    with open(kept) as file:  # noqa: PTH123 - one line
-        assert "pfad" in file.read()
+    kept = Path(result.stderr.split()[-1])
+    assert "pfad" in kept.read_text()
+    kept.unlink()
     edit("s/nothing//")
     assert "nothing was changed" in run("replay", job_id, "--edit").stderr
     assert store.get(job_id).replaced_by is None
