@@ -114,7 +114,7 @@ def run_move_point(point):
     with copy_of(base) as directory, _target() as target:
         before = _holdings(source_url(directory))
         try:
-            moved = _run_move(directory, target, decide)
+            moved = _run_move(directory, target, decide, only={point.call})
         except TimeoutError as exc:
             return f"the mover does not end: {exc}"
         legal = {0, _TOLD} if point.error else {0, -signal.SIGKILL}
@@ -135,7 +135,7 @@ def _target():
         server().drop(url)
 
 
-def _run_move(directory, target, decide):
+def _run_move(directory, target, decide, only=None):
     def act():
         move_source.CHUNK = CHUNK
         try:
@@ -143,7 +143,7 @@ def _run_move(directory, target, decide):
         except JobpoolError:
             os._exit(_TOLD)
 
-    return crash_filter.run(act, decide, lambda _report: None)
+    return crash_filter.run(act, decide, lambda _report: None, only=only)
 
 
 def _judge(directory, target, before, point):

@@ -133,7 +133,9 @@ def run_point(point):
     with copy_of(expected.base) as directory:
         with _neighbour(directory, wanted=point.neighbour):
             case = Case(point, directory)
-            ended = run_operation(point.operation, directory, case.decide, case.hear)
+            ended = run_operation(
+                point.operation, directory, case.decide, case.hear, only={point.call}
+            )
             problem = case.problem or case.verdict_on(ended)
             if problem is None and point.neighbour and case.kept:
                 # The neighbour's view of the shared memory, before all are gone.
@@ -209,7 +211,7 @@ class Case:
 
 
 @repeatable()
-def run_operation(name, directory, decide, hear, *, seen_opening=False):
+def run_operation(name, directory, decide, hear, *, seen_opening=False, only=None):
     """Run an operation in a child; see `crash_filter.run`.
 
     Args:
@@ -218,6 +220,7 @@ def run_operation(name, directory, decide, hear, *, seen_opening=False):
         decide: as there.
         hear: as there.
         seen_opening: the calls of opening the store are seen in any case.
+        only: as there.
     """
     operation, expected = OPERATIONS[name], reference(name)
     stores = []
@@ -240,7 +243,7 @@ def run_operation(name, directory, decide, hear, *, seen_opening=False):
             crash_filter.report(DONE, place)
         _insist(len(operation.steps), store.close)
 
-    return crash_filter.run(act, decide, hear, None if opens else open_it)
+    return crash_filter.run(act, decide, hear, None if opens else open_it, only)
 
 
 def _insist(place, action):
