@@ -30,7 +30,7 @@ from support.crash_points.move import MovePoint, points_of_a_move, run_move_poin
 from support.crash_points.operations import OPERATIONS
 from support.crash_points.point import Point, Result, points_of, run_point
 from support.crash_points.power_cut import Cut, cut_the_power, cuts_of
-from support.crash_points.states import work_root
+from support.crash_points.states import reference, work_root
 from support.postgres.server import server
 
 PROBLEMS_SHOWN_MAX = 40
@@ -52,6 +52,8 @@ def main() -> int:
     work_root()  # Made here, so that it is removed here; the server as well.
     if options.moves:
         server()
+    for name in names:  # Else each process would make it for itself.
+        reference(name)
     rng = random.Random(options.seed)  # noqa: S311 - repeatable, not secret
     with multiprocessing.get_context("fork").Pool(_PROCESSES) as pool:
         points = _all_points(pool, names)

@@ -132,14 +132,14 @@ def test_tokens_only_grow(store):
 def test_tokens_of_a_restored_backup_differ(new_store_url):
     """The counter restarts where the backup was; the random bits do not."""
     tokens = set()
-    for _ in range(20):
+    for _ in range(6):
         store = open_store(new_store_url())
         begin_run(store)
         store.enqueue([new_job()])
         tokens.add(lease_one(store).token)
         store.close()
     assert len({token >> 20 for token in tokens}) == 1
-    assert len(tokens) > 10
+    assert len(tokens) > 3
 
 
 def test_a_run_that_is_not_open_gets_nothing(store):
@@ -288,8 +288,9 @@ def test_history_after_a_reset_is_empty(store):
 def test_history_is_bounded(store, clock):
     """The newest thousand, oldest of these first."""
     store.enqueue([new_job()])
+    store.renew("run-1", 3600.0, anew=True)
     for number in range(1005):
-        granted = lease_one(store)
+        (granted,) = store.lease("run-1", {"cpu": 1}, KINDS).leases
         clock.advance(1)
         settlement = ended(granted, Outcome.LOST, now_ms=clock.utc_ms())
         if settlement.state is not JobState.PENDING:

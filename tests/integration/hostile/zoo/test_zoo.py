@@ -42,7 +42,7 @@ sandbox = "{level}"
 size = 1
 sandbox = "{level}"
 """
-CANARY_EVERY_S = 0.05
+CANARY_EVERY_S = 0.1
 CANARY_LATE_S = 10.0
 """Beside whole pools of beasts, on a machine that is busy otherwise."""
 ZOO_S = 90.0
