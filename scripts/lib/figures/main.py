@@ -25,6 +25,7 @@ from figures import (
     postgres_store,
     prune,
     schedules,
+    ticks,
 )
 from figures.ground import Ground, Section, read_sqlite, sqlite_store
 
@@ -45,6 +46,7 @@ def main() -> None:
         "neighbours": neighbours.slowed,
         "prune": prune.beside_traffic,
         "schedules": schedules.year_of_ticks,
+        "ticks": ticks.steps,
     }
     stores = {
         "sqlite": (on_sqlite, sqlite_store, read_sqlite),

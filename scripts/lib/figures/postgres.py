@@ -18,7 +18,7 @@ from multiprocessing.synchronize import Barrier
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from figures import upgrade
+from figures import ticks, upgrade
 from figures.ground import Ground, Section, application, check, spread
 from figures.pace import PICK_UP_EVERY_S, pick_up, throughput
 from figures.postgres_bare import bare_enqueues, bare_pick_ups
@@ -187,6 +187,7 @@ SECTIONS: dict[str, Section] = {
     "prune": beside_traffic,
     "snapshot": snapshot,
     "upgrade": upgrade.beside_traffic,
+    "ticks": ticks.steps,
 }
 
 

@@ -389,7 +389,7 @@ class Store(Protocol):
         """Do deferred upkeep; *waited_for*: only if much has piled up. Never fails."""
         ...
 
-    def tick(self, limit: int = 500) -> Ticked:
+    def tick(self, limit: int | None = None) -> Ticked:
         """Enqueue what schedules say, in one transaction; any supervisor may call it.
 
         Handles the schedules whose tick is due, or for which the end of a job decides
@@ -397,7 +397,7 @@ class Store(Protocol):
         the queue. Does not wait for another caller: skips what that handles.
 
         Args:
-            limit: most schedules to handle.
+            limit: most schedules to handle; None: as many as others can well wait for.
         """
         ...
 

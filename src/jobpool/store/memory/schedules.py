@@ -68,7 +68,7 @@ class ScheduleKeeping(Enqueueing):
     _session: Session
     _clock: Clock
 
-    def tick(self, limit: int = TICK_LIMIT) -> Ticked:
+    def tick(self, limit: int | None = TICK_LIMIT) -> Ticked:
         """See `Store.tick`."""
         with self._session.writing:
             now_ms = self._clock.utc_ms()

@@ -27,8 +27,8 @@ from jobpool.store.statements.parameters import as_json, chunks
 from jobpool.store.statements.schedules import read_schedules
 from jobpool.store.statements.session import Database, Row, Session
 
-TICK_LIMIT = 500
-"""The most schedules that one step handles."""
+TICK_LIMIT = 200
+"""The most schedules that one step handles, unless its caller says another number."""
 AHEAD_MS = 1000
 """What was planned so much later than now was planned by a clock that had jumped."""
 LOOK_EVERY_S = 1.0
@@ -43,8 +43,12 @@ class Ticking(Repairing, Enqueueing):
     """The query that locks jobs that wait for a retry, where there are other
     writers."""
 
-    def tick(self, limit: int = TICK_LIMIT) -> Ticked:
+    _TICK_LIMIT: ClassVar[int] = TICK_LIMIT
+
+    def tick(self, limit: int | None = None) -> Ticked:
         """See `Store.tick`."""
+        if limit is None:
+            limit = self._TICK_LIMIT
         with self._database.reading() as session:
             now_ms = self._database.now_ms(session)
             due = Due(*session.rows("schedules_due")[0])
