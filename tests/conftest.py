@@ -8,11 +8,21 @@ from pathlib import Path
 from hypothesis import settings
 
 LONGEST = (
-    "chaos/test_chaos.py",
-    "integration/hostile/test_crash_points.py",
     "simulation/test_simulation.py",
+    "chaos/test_chaos.py",
+    "integration/hostile/test_suspects.py",
+    "integration/hostile/test_crash_points.py",
+    "integration/hostile/zoo/test_zoo.py",
+    "integration/hostile/test_impostor.py",
+    "property/test_store_model.py",
+    "integration/supervisor/test_shared_store.py",
+    "integration/cli/test_demo.py",
+    "integration/supervisor/test_death.py",
 )
-"""Few tests that take a minute or more each: workers begin with them."""
+"""Few tests that take half a minute or more together: workers begin with them.
+
+What computes stands beside what waits.
+"""
 
 # No deadlines: on a busy machine they measure the neighbours. CI repeats the same
 # examples, so that it judges the change and not its luck; everybody else explores.
