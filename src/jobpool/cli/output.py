@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from jobpool.core.event_lines import iso_time
+from jobpool.core.rules.schedules.zone import local_time
 from jobpool.core.safe_text import json_text, one_line, whole
 from jobpool.core.units import show_duration, show_size
-from jobpool.store.records import PauseRow
+from jobpool.store.records import PauseRow, ScheduleRow
 
 _PIPE_WIDTH = 1000
 """In columns, where the output is not a terminal and nothing wraps."""
@@ -168,6 +169,19 @@ def pause_words(pause: PauseRow, now_ms: int) -> str:
     return ": ".join(filter(None, (words, pause.note)))
 
 
+def schedule_pause_words(row: ScheduleRow, now_ms: int) -> str:
+    """Return the same of a schedule that is paused."""
+    pause = PauseRow(
+        what="schedule",
+        name=row.declared.name,
+        since_ms=row.paused_ms,
+        until_ms=row.paused_until_ms,
+        who=row.paused_by,
+        note=row.note,
+    )
+    return pause_words(pause, now_ms)
+
+
 def ago(at_ms: int | None, now_ms: int) -> str | None:
     """Return how long ago, or in how long, a moment is."""
     if at_ms is None:
@@ -176,3 +190,17 @@ def ago(at_ms: int | None, now_ms: int) -> str | None:
     if age_s >= 0:
         return f"{show_duration(age_s)} ago"
     return f"in {show_duration(-age_s)}"
+
+
+def clock_time(at_ms: int | None, tz: str = "UTC") -> str | None:
+    """Return a tick's time as the clocks of a zone show it: ``2026-11-26 02:00``.
+
+    Raises:
+        ConfigError: this host does not know the zone.
+    """
+    if at_ms is None:
+        return None
+    moment = local_time(at_ms, tz)
+    to = "seconds" if moment.second or moment.microsecond else "minutes"
+    text = moment.replace(tzinfo=None, microsecond=0).isoformat(" ", to)
+    return f"{text}Z" if tz == "UTC" else text

@@ -50,6 +50,9 @@ _COMMANDS = {
     ),
     "pause": _Command("admin.pause:pause", "Stop starting jobs: a pool, a kind, all."),
     "resume": _Command("admin.pause:resume", "Undo a pause: a pool, a kind, all."),
+    "schedules": _Command(
+        "admin.schedules.command:schedules", "List schedules; run, pause, change them."
+    ),
     "reclaim": _Command("admin.reclaim:reclaim", "Take back a dead supervisor's jobs."),
     "audit": _Command("jobs.audit:audit", "Show who did what to jobs, and why."),
     "prune": _Command("admin.prune:prune", "Delete old finished jobs."),

@@ -15,6 +15,7 @@ from jobpool.store.protocol import Store
 
 _PRUNED_AT_ONCE = 1000
 _RESTORED = "restored from a backup"
+_SCHEDULES = {True: "catch up", False: "skip"}
 
 
 class Enqueue(Action, frozen=True, kw_only=True):
@@ -179,10 +180,11 @@ class Restored(Action, frozen=True, kw_only=True):
 
     def target(self) -> dict[str, Any]:
         """See `Action.target`."""
+        choice = None if self.catch_up is None else _SCHEDULES[self.catch_up]
         return {
             "tokens": self.tokens,
             "last_id": self.last_id,
-            **_named(catch_up=self.catch_up),
+            **_named(schedules=choice),
         }
 
     def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from jobpool.cli.flags import json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.times import since_ms
 from jobpool.cli.output import (
+    counted,
     encodable,
     heading,
     print_json,
@@ -40,6 +42,8 @@ _RECENT_MS = 10_000
 _RENEWED_IN_S = 1.5
 """It gives another one in this time."""
 _PAGE = 1000
+_CHOICES = {"skip": False, "catch-up": True}
+"""Whether schedules catch up with what they have missed."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -60,6 +64,8 @@ class _Found(msgspec.Struct, frozen=True):
     at_most_once: frozenset[str]
     ids: Mapping[str, Sequence[int]] | None
     """Of unfinished jobs, by kind; None: they were not asked for."""
+    schedules: int
+    """How many there are."""
 
 
 class _Previewed(Exception):
@@ -80,6 +86,13 @@ class _Previewed(Exception):
     metavar="ID",
     help="The highest job id in anybody's logs; it is never given out again.",
 )
+@click.option(
+    "--schedules",
+    "choice",
+    type=click.Choice(list(_CHOICES)),
+    help="What schedules have missed since: skip it, or catch up by their policies. "
+    "Default: it is asked.",
+)
 @click.option("--ids", "with_ids", is_flag=True, help="List the ids that run again.")
 @click.option("--dry-run", is_flag=True, help="Only report; change nothing.")
 @note_flag
@@ -89,6 +102,7 @@ def restored(
     *,
     lost_since: str | None,
     seen_id: int | None,
+    choice: str | None,
     with_ids: bool,
     dry_run: bool,
     store: str | None,
@@ -108,11 +122,43 @@ def restored(
         if dry_run:
             seen = _preview(found, plan, with_ids=with_ids)
         else:
-            seen = _restore(found, plan, note=note, with_ids=with_ids)
+            choice = _choose(found, choice, asks=not as_json)
+            catch_up = None if choice is None else _CHOICES[choice]
+            seen = _restore(
+                found, plan, catch_up=catch_up, note=note, with_ids=with_ids
+            )
         if as_json:
             print_json(encodable(_object(seen, seen_id, dry_run=dry_run)))
         else:
-            _print(found.url, seen, seen_id, dry_run=dry_run)
+            _print(found.url, seen, seen_id, choice, dry_run=dry_run)
+
+
+def _schedules(store: Store) -> int:
+    return sum(row.retired_ms is None for row in store.schedules())
+
+
+def _choose(store: Store, choice: str | None, *, asks: bool) -> str | None:
+    """Return what is to become of what schedules have missed; None: there are none.
+
+    Raises:
+        UsageError: it was not said, and nobody can be asked; nothing was changed.
+    """
+    schedules = _schedules(store)
+    if not schedules:
+        return None
+    if choice is None:
+        has = counted(schedules, "schedule")
+        if not (asks and sys.stdin.isatty()):
+            raise UsageError(
+                f"the store has {has}; say what becomes of what they have missed since "
+                "the backup: --schedules skip, or --schedules catch-up for what their "
+                "policies say. Nothing was changed"
+            )
+        choice = click.prompt(
+            f"The store has {has}. What they have missed since the backup",
+            type=click.Choice(list(_CHOICES)),
+        )
+    return choice
 
 
 def _plan(store: Store, lost_since_ms: int | None, seen_id: int) -> _Plan:
@@ -175,7 +221,8 @@ def _take_back(store: Store, plan: _Plan, *, with_ids: bool) -> _Found:
     fates = take_back_all(store, plan.position.now_ms)
     names = {name for one in store.kinds() for name in one.at_most_once}
     ids = _ids(store) if with_ids else None
-    return _Found(plan, fates, store.unfinished(), frozenset(names), ids)
+    again, schedules = store.unfinished(), _schedules(store)
+    return _Found(plan, fates, again, frozenset(names), ids, schedules)
 
 
 def _preview(store: Store, plan: _Plan, *, with_ids: bool) -> _Found:
@@ -185,7 +232,14 @@ def _preview(store: Store, plan: _Plan, *, with_ids: bool) -> _Found:
     return found
 
 
-def _restore(store: Store, plan: _Plan, *, note: str | None, with_ids: bool) -> _Found:
+def _restore(
+    store: Store,
+    plan: _Plan,
+    *,
+    catch_up: bool | None,
+    note: str | None,
+    with_ids: bool,
+) -> _Found:
     found: list[_Found] = []
 
     def take_back() -> int:
@@ -195,7 +249,11 @@ def _restore(store: Store, plan: _Plan, *, note: str | None, with_ids: bool) -> 
     operating(
         store,
         Restored(
-            tokens=plan.tokens, last_id=plan.last_id, take_back=take_back, note=note
+            tokens=plan.tokens,
+            last_id=plan.last_id,
+            take_back=take_back,
+            catch_up=catch_up,
+            note=note,
         ),
     )
     return found[0]
@@ -239,13 +297,21 @@ def _object(found: _Found, seen_id: int | None, *, dry_run: bool) -> dict[str, A
             for row in found.again
         ],
         "lost_at_most": _lost(found, seen_id),
+        "schedules": found.schedules,
     }
     if found.ids is not None:
         whole["ids"] = found.ids
     return whole
 
 
-def _print(url: str, found: _Found, seen_id: int | None, *, dry_run: bool) -> None:
+def _print(
+    url: str,
+    found: _Found,
+    seen_id: int | None,
+    choice: str | None,
+    *,
+    dry_run: bool,
+) -> None:
     plan = found.plan
     newest = iso_time(plan.position.newest_ms) or "unknown"
     would = "would be " if dry_run else "is "
@@ -261,6 +327,9 @@ def _print(url: str, found: _Found, seen_id: int | None, *, dry_run: bool) -> No
     print_line(
         f"the whole store {would}paused: nothing starts before `jobpool resume --all`"
     )
+    if found.schedules:
+        what = f"--schedules {choice}" if choice else "--schedules skip or catch-up"
+        print_line(counted(found.schedules, "schedule"), what)
     _print_taken(found.fates)
     _print_again(found)
     heading("GONE")

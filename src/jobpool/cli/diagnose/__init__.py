@@ -1,5 +1,5 @@
 """Commands that explain: check, doctor, status.
 
 May import: cli.context, cli.exits, cli.flags, cli.jobs, cli.output, cli.presence,
-cli.resources, core, sandbox, store, supervisor. One file is one command.
+cli.resources, core, operations, sandbox, store, supervisor. One file is one command.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,16 @@ import click
 
 from jobpool.cli.context import (
     configuration_of,
+    now_ms,
     opened,
     published_kinds,
     sources_of,
+)
+from jobpool.cli.diagnose.schedules import (
+    outlook_objects,
+    outlooks,
+    print_outlooks,
+    taken_names,
 )
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import LaunchFlags, launch_flags
@@ -37,6 +44,7 @@ from jobpool.core.config.settings import Settings
 from jobpool.core.pool_coverage import pool_events
 from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
+from jobpool.store.records import ScheduleRow
 
 _SQLITE = "sqlite:///"
 
@@ -47,7 +55,8 @@ _SQLITE = "sqlite:///"
 def check(group: LaunchFlags, /, **flags: Any) -> None:
     """Check configuration, application and store; start nothing.
 
-    Prints every setting in force and where it comes from.
+    Prints every setting in force and where it comes from, and when the schedules that
+    the application declares come next.
     """
     given = LaunchFlags(**flags).over(group)
     configuration = configuration_of(given)
@@ -61,11 +70,25 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
     remarks += _over_memory(configuration)
     for event in pool_events(configuration.settings, report, at_ms=0):
         remarks.append("; ".join(event_lines.parts(event)))
-    remarks += _store_remarks(configuration, given)
+    stored = _stored_schedules(configuration, given)
+    if stored is None:
+        url = configuration.settings.store
+        remarks.append(f"the store does not exist yet; the first start creates {url}")
+    app = configuration.settings.app
+    remarks += taken_names(report.schedules, stored or (), app)
+    schedules = list(outlooks(report.schedules, stored or (), now_ms()))
+    problems += [
+        f"schedule {one.name!r}: {s.problem}" for one, s in schedules if s.problem
+    ]
     if given.as_json:
         _print_objects(configuration, limits, problems, remarks)
+        for said in outlook_objects(schedules):
+            print_json(encodable(said))
     else:
-        _print(configuration, limits, remarks)
+        _print(configuration, limits)
+        print_outlooks(schedules)
+        for remark in remarks:
+            print_line(f"note: {remark}")
     for problem in problems:
         click.echo(f"Error: {problem}", err=True)
     if problems:
@@ -124,23 +147,22 @@ def _over_memory(configuration: Configuration) -> Iterator[str]:
         )
 
 
-def _store_remarks(configuration: Configuration, flags: LaunchFlags) -> Iterator[str]:
-    """Open the store if it exists; remark on it if it does not.
+def _stored_schedules(
+    configuration: Configuration, flags: LaunchFlags
+) -> Sequence[ScheduleRow] | None:
+    """Open the store, and return its schedules; None: it does not exist yet.
 
     Raises:
         StoreError: it exists and cannot be used.
     """
     url = configuration.settings.store
     if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists():
-        yield f"the store does not exist yet; the first start creates {url}"
-        return
-    with opened(sources_of(flags)):
-        pass
+        return None
+    with opened(sources_of(flags)) as store:
+        return store.schedules()
 
 
-def _print(
-    configuration: Configuration, limits: list[KindLimit], remarks: list[str]
-) -> None:
+def _print(configuration: Configuration, limits: list[KindLimit]) -> None:
     file = configuration.file
     print_line(f"configuration  {file.path if file else 'no file, defaults only'}")
     print_table(
@@ -156,8 +178,6 @@ def _print(
             ("KIND", "POOL", "LIMIT", "VALUE", "FROM"),
             ((li.kind, li.pool, li.name, li.shown, li.origin) for li in limits),
         )
-    for remark in remarks:
-        print_line(f"note: {remark}")
 
 
 def _print_objects(

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
+from jobpool.cli.diagnose.schedules import print_summary, summary
 from jobpool.cli.diagnose.usage import KindUsage, print_figures, print_usage, usage_of
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.jobs.state_names import RETRYABLE
@@ -35,6 +36,7 @@ from jobpool.store.records import (
     MisfitRow,
     PauseRow,
     Run,
+    ScheduleRow,
     StatRow,
     SuspectRow,
     WaitingRow,
@@ -54,6 +56,7 @@ class _Status(msgspec.Struct, frozen=True):
     stats: list[StatRow]
     waiting: list[WaitingRow]
     pauses: list[PauseRow]
+    schedules: list[ScheduleRow]
     suspects: list[SuspectRow]
     misfits: list[MisfitRow]
     breakers: list[Saved]
@@ -91,6 +94,7 @@ def _read_status(store: Store, *, figures: bool) -> _Status:
         stats=store.stats(),
         waiting=store.waiting(),
         pauses=store.pauses(),
+        schedules=store.schedules(),
         suspects=store.suspects(),
         misfits=store.misfits(),
         breakers=store.breakers(),
@@ -142,6 +146,7 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
             (row.oldest_age_s for row in seen.waiting), default=None
         ),
         "paused": [msgspec.to_builtins(row) for row in seen.pauses],
+        "schedules": summary(seen.schedules, now),
         "suspects": [msgspec.to_builtins(row) for row in seen.suspects],
         "misfits": [msgspec.to_builtins(row) for row in seen.misfits],
         "crashing_kinds": [msgspec.to_builtins(row) for row in seen.breakers],
@@ -214,6 +219,7 @@ def _print(seen: _Status, *, figures: bool) -> None:
         for one in pauses:
             what = f"{one.what} {one.name}"
             print_line(what, pause_words(one, now), f"jobpool resume --{what}")
+    print_summary(seen.schedules, now)
     _print_suspects_and_breakers(seen)
     if figures:
         print_figures(seen.figures)

@@ -18,6 +18,8 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]*")
 _OF_THE_HOST = ("localtime", "posixrules", "Factory", "right/", "posix/")
 """In the database, but another zone on each host, or with leap seconds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 250_000_000_000_000
+"""In the year 9892: Python's dates end with 9999, in whatever zone."""
 
 
 @lru_cache(maxsize=512)
@@ -52,12 +54,14 @@ def local_time(at_ms: int, tz: str) -> datetime:
     """Return a moment as the clocks of a zone show it.
 
     Args:
-        at_ms: milliseconds since 1970, UTC; a tick's.
+        at_ms: milliseconds since 1970, UTC. If it can be no tick's, because another
+            program has written it, the nearest that can.
         tz: the name of the zone.
 
     Raises:
         ConfigError: this host knows none of that name.
     """
+    at_ms = min(max(at_ms, 0), _LAST_MS)
     return (_EPOCH + timedelta(milliseconds=at_ms)).astimezone(zone_of(tz))
 
 

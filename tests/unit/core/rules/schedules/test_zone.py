@@ -5,7 +5,7 @@ from datetime import UTC
 
 import pytest
 
-from jobpool.core.rules.schedules.zone import _hint, zone_of
+from jobpool.core.rules.schedules.zone import _hint, local_time, zone_of
 from jobpool.errors import ConfigError
 
 
@@ -58,3 +58,10 @@ def test_other_names_are_refused(name, said):
     with pytest.raises(ConfigError, match=said) as caught:
         zone_of(name)
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("at_ms", [-1, -(2**62), 2**62, 253_402_300_799_999])
+def test_a_time_that_no_tick_can_have_is_shown_as_one(at_ms):
+    """Another program has written it; the rest of a list is shown as well."""
+    for zone in ("UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"):
+        assert 1969 <= local_time(at_ms, zone).year <= 9900

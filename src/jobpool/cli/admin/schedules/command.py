@@ -1,0 +1,69 @@
+"""`jobpool schedules`: the list, and the commands about one of them."""
+
+from __future__ import annotations
+
+import click
+
+from jobpool.cli.admin.schedules.changing import (
+    backfill_schedule,
+    pause_schedule,
+    remove_schedule,
+    resume_schedule,
+    run_schedule,
+)
+from jobpool.cli.admin.schedules.reading import next_times, show_schedule
+from jobpool.cli.admin.schedules.records import COLUMNS, cells, schedule_object
+from jobpool.cli.context import now_ms, opened, own_sources
+from jobpool.cli.flags import LaunchFlags, json_flag, store_flags
+from jobpool.cli.output import encodable, print_json, print_rows
+from jobpool.operations.schedules import outlook
+
+_SHOWN = 3
+
+
+@click.group(invoke_without_command=True)
+@store_flags
+@json_flag
+@click.pass_context
+def schedules(
+    ctx: click.Context, /, *, store: str | None, config: str | None, as_json: bool
+) -> None:
+    """List schedules with their next and their last tick; or act on one of them."""
+    if ctx.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError(
+                f"--json belongs behind {ctx.invoked_subcommand!r}: it is an option of "
+                "that command"
+            )
+        # What was said before the command's name counts as well.
+        group = ctx.find_object(LaunchFlags) or LaunchFlags()
+        ctx.obj = LaunchFlags(store=store, config=config).over(group)
+        return
+    with opened(own_sources(store, config)) as found:
+        rows = found.schedules()
+    now = now_ms()
+    listed = [(row, outlook(row, now, _SHOWN)) for row in rows]
+    if as_json:
+        for row, seen in listed:
+            print_json(encodable(schedule_object(row, seen)))
+    elif listed:
+        print_rows(
+            COLUMNS,
+            [cells(row, seen) for row, seen in listed],
+            right=("MISSED",),
+            spare=("MISSED", "KIND", "WHEN", "LOCAL"),
+        )
+    else:
+        click.echo("note: there are no schedules", err=True)
+
+
+for _command in (
+    show_schedule,
+    next_times,
+    run_schedule,
+    pause_schedule,
+    resume_schedule,
+    backfill_schedule,
+    remove_schedule,
+):
+    schedules.add_command(_command)
