@@ -5,6 +5,7 @@ import pytest
 from jobpool.core.jobs.job import Evidence
 from jobpool.store.postgres.connection import session as postgres
 from jobpool.store.sqlite.connection import session as sqlite
+from support.store.scheduling import declared
 from support.store.storing import ended, lease, new_job, succeeded
 
 ENGINES = ["sqlite", "postgres"]
@@ -80,3 +81,30 @@ def test_an_unsuccessful_end_is_not_tried_as_a_success(store, new_store_url, ask
     store.settle([ended(granted)])
     assert "succeed_jobs" not in asked
     assert set(asked) >= CLOSER_CHECK
+
+
+def test_schedules_that_have_nothing_to_do_cost_one_query(store, new_store_url, asked):
+    """Each supervisor asks every second; and nothing is written."""
+    del new_store_url
+    store.put_schedule(declared())
+    store.tick()
+    del asked[:]
+    store.tick()
+    assert asked == ["schedules_due"]
+
+
+def test_only_the_lease_of_a_tick_asks_what_tick_it_is(
+    store, new_store_url, asked, clock
+):
+    """A plain job costs nothing more."""
+    del new_store_url
+    store.put_schedule(declared())
+    store.tick()
+    store.enqueue([new_job()] * 2)
+    del asked[:]
+    lease(store)
+    assert "scheduled" not in asked
+    clock.advance(60)
+    store.tick()
+    lease(store)
+    assert asked.count("scheduled") == 1

@@ -104,6 +104,16 @@ RUNNABLE = {"jobs_runnable": "pool kind"}
 PENDING = {"jobs_pending": "run_at_ms"}
 OF_JOB = {"attempts_of_job": "job_id"}
 RUN = {"run_id": "run-1"}
+OF_SCHEDULE = {
+    "ticks_nominal": "schedule",
+    "ticks_open": "schedule",
+    "ticks_pkey": "id",
+    "schedules_next": "",
+    "schedules_planned": "",
+    "schedules_waiting": "",
+    "schedules_name": "name",
+    "schedules_pkey": "id",
+}
 
 RULES = {
     "lease_candidates": Rule(
@@ -141,6 +151,18 @@ RULES = {
         {"ids": IDS, "states": '["pending", "dead"]', "now_ms": NOW_MS},
         PKEY | {"jobs_unique": "kind unique_text"},
     ),
+    "schedules_due": Rule({}, PKEY | OF_SCHEDULE),
+    "lock_due_schedules": Rule(
+        {"now_ms": NOW_MS, "ahead_ms": NOW_MS, "limit": 100}, PKEY | OF_SCHEDULE
+    ),
+    "open_ticks": Rule({"ids": IDS}, PKEY | OF_SCHEDULE),
+    "find_ticks": Rule({"name": "poll", "limit": 100}, PKEY | OF_SCHEDULE),
+    "find_schedules": Rule({"name": "poll"}, PKEY | OF_SCHEDULE),
+    "hold_retries": Rule({"ids": IDS}, PKEY),
+    "cancel_for_tick": Rule({"ids": IDS, "now_ms": NOW_MS}, PKEY),
+    "number_jobs": Rule({"rows": places(2)}, PKEY),
+    "reopen_ticks": Rule({"ids": IDS}, PKEY | OF_SCHEDULE),
+    "ticks_of_jobs": Rule({"ids": IDS}, PKEY | OF_SCHEDULE),
     "delete_jobs": Rule({"ids": IDS}, PKEY),
     "delete_attempts": Rule({"ids": IDS}, OF_JOB),
     "history_of": Rule({"rows": places(2)}, OF_JOB),

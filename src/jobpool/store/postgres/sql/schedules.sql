@@ -49,7 +49,7 @@ WITH found AS MATERIALIZED (
     SELECT id
     FROM jobpool.schedules
     WHERE next_at_ms IS NOT NULL AND planned_at_ms > %(ahead_ms)s
-    ORDER BY next_at_ms, id
+    ORDER BY next_at_ms + 0, id
     LIMIT %(limit)s::bigint * 4
   )
   UNION ALL

@@ -44,7 +44,7 @@ WHERE s.id IN (
     SELECT id
     FROM jobpool_schedules
     WHERE next_at_ms IS NOT NULL AND planned_at_ms > :ahead_ms
-    ORDER BY next_at_ms, id
+    ORDER BY +next_at_ms, id
     LIMIT :limit
   )
   UNION ALL

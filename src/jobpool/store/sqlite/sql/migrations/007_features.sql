@@ -233,7 +233,7 @@ CREATE TABLE jobpool_schedules (
   last_end_ms INTEGER CHECK (last_end_ms | 0 IS last_end_ms),
   next_at_ms INTEGER CHECK (next_at_ms | 0 IS next_at_ms),
   planned_at_ms INTEGER NOT NULL CHECK (planned_at_ms | 0 IS planned_at_ms),
-  waits INTEGER NOT NULL DEFAULT 0 CHECK (waits IN (0, 1, 2, 3)),
+  waits INTEGER NOT NULL DEFAULT 0 CHECK (waits | 0 IS waits AND waits BETWEEN 0 AND 3),
   missed INTEGER NOT NULL DEFAULT 0 CHECK (missed | 0 IS missed),
   retired_at_ms INTEGER CHECK (retired_at_ms | 0 IS retired_at_ms),
   paused_at_ms INTEGER CHECK (paused_at_ms | 0 IS paused_at_ms),
@@ -257,9 +257,14 @@ CREATE TABLE jobpool_ticks (
   schedule INTEGER NOT NULL CHECK (schedule | 0 IS schedule),
   nominal_at_ms INTEGER NOT NULL CHECK (nominal_at_ms | 0 IS nominal_at_ms),
   stored_at_ms INTEGER NOT NULL CHECK (stored_at_ms | 0 IS stored_at_ms),
-  state TEXT NOT NULL CHECK (state IN ('buffered', 'open', 'done', 'skipped')),
+  state TEXT NOT NULL CHECK (
+    state = 'buffered' OR state = 'open' OR state = 'done' OR state = 'skipped'
+  ),
   job_id INTEGER CHECK (job_id | 0 IS job_id),
-  job_state TEXT CHECK (job_state IN ('succeeded', 'dead', 'quarantined', 'canceled')),
+  job_state TEXT CHECK (
+    job_state = 'succeeded' OR job_state = 'dead'
+    OR job_state = 'quarantined' OR job_state = 'canceled'
+  ),
   backfilled INTEGER NOT NULL DEFAULT 0 CHECK (backfilled IN (0, 1)),
   ended_at_ms INTEGER CHECK (ended_at_ms | 0 IS ended_at_ms),
   CHECK ((ended_at_ms IS NULL) = (state IN ('buffered', 'open')))
