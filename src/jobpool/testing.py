@@ -21,6 +21,7 @@ from jobpool.client.payload.strict_json import NotJson, encode
 from jobpool.core.application.current import (
     AttemptLimits,
     Current,
+    ScheduledTick,
     channel,
     current,
     enter,
@@ -35,7 +36,15 @@ from jobpool.store.memory.store import MemoryStore
 
 P = ParamSpec("P")
 
-__all__ = ["Beat", "Completion", "FakeClock", "Rehearsal", "run_now", "running"]
+__all__ = [
+    "Beat",
+    "Completion",
+    "FakeClock",
+    "Rehearsal",
+    "ScheduledTick",
+    "run_now",
+    "running",
+]
 
 
 class Beat(NamedTuple):
@@ -135,6 +144,7 @@ def running(
     tenant: str | None = None,
     key: str | None = None,
     priority: int = 0,
+    schedule: ScheduledTick | None = None,
 ) -> Iterator[Rehearsal]:
     """Make `jobpool.current` work in the block, as if a job were running.
 
@@ -151,6 +161,7 @@ def running(
         tenant: the job's.
         key: the job's.
         priority: the job's.
+        schedule: the tick that it is of; None: no schedule has made it.
 
     Yields:
         A record of what the handler does.
@@ -174,6 +185,7 @@ def running(
         tenant=tenant,
         key=key,
         priority=priority,
+        scheduled=schedule,
     )
     outer_channel, outer = channel(), _current_if_any()
     enter(rehearsal, attempted)

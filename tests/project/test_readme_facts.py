@@ -38,6 +38,12 @@ ROLES_SQL = README.parent / "conf" / "postgres" / "roles.sql"
 TEXT = "\n".join(document.read_text() for document in DOCUMENTS)
 ROOT = click.Context(cli, info_name="jobpool")
 COMMANDS = {name: cli.get_command(ROOT, name) for name in cli.list_commands(ROOT)}
+COMMANDS |= {
+    f"{name} {below}": command
+    for name, group in COMMANDS.items()
+    if isinstance(group, click.Group)
+    for below, command in group.commands.items()
+}
 # Of other programs, which are named as well.
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 OF_A_SCRIPT = re.compile(r"scripts/[^`\n]*")
@@ -144,7 +150,7 @@ def test_every_command_is_in_the_manual(name):
 def test_every_option_is_explained(name):
     """Help works for each command, and each of its options is in it or here."""
     command = COMMANDS.get(name, cli)
-    answer = CliRunner().invoke(cli, [name, "--help"] if name else ["--help"])
+    answer = CliRunner().invoke(cli, [*name.split(), "--help"])
     assert answer.exit_code == 0, answer.output
     for parameter in command.params:
         if isinstance(parameter, click.Option):

@@ -66,7 +66,7 @@ class ScheduledTick(NamedTuple):
     at: datetime
     """Its nominal time, in the schedule's zone. Jitter and delays are not in it, and
     each attempt of the job has the same."""
-    late: timedelta
+    late: timedelta = timedelta()
     """How long after it, and after the jitter, this attempt was taken up."""
     backfilled: bool = False
     """It is of the past: caught up with, or asked for."""
@@ -158,7 +158,7 @@ class Current:
         tenant: str | None = None,
         key: str | None = None,
         priority: int = 0,
-        scheduled: Scheduled | None = None,
+        scheduled: Scheduled | ScheduledTick | None = None,
     ) -> None:
         self.id = job_id
         self.kind = kind
@@ -180,12 +180,12 @@ class Current:
         Raises:
             ConfigError: this host does not know the schedule's time zone.
         """
-        if self._scheduled is None:
-            return None
+        tick = self._scheduled
+        if tick is None or isinstance(tick, ScheduledTick):
+            return tick
         # 15 ms, which other jobs do not pay.
         from jobpool.core.rules.schedules.zone import local_time  # noqa: PLC0415
 
-        tick = self._scheduled
         return ScheduledTick(
             tick.name,
             local_time(tick.nominal_ms, tick.tz),

@@ -70,3 +70,5 @@ def test_a_handler_is_told_its_tick_in_the_schedules_zone():
         _ = attempt_of(Scheduled("nightly", 0, "Europe/Berln", 0)).schedule
     with running():
         assert current.current().schedule is None
+    with running(schedule=said):
+        assert current.current().schedule is said

@@ -54,7 +54,9 @@ def schedules(
             spare=("MISSED", "KIND", "WHEN", "LOCAL"),
         )
     else:
-        click.echo("note: there are no schedules", err=True)
+        click.echo(
+            "note: there are no schedules; see `jobpool manual schedules`", err=True
+        )
 
 
 for _command in (
