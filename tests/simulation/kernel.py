@@ -127,7 +127,8 @@ class Kernel:
 
     def after(self, delay_s: float, act: Act, process: Process | None = None) -> None:
         """Call *act* after a delay."""
-        self.at(self.now_s + delay_s, act, process)
+        self._asked += 1
+        heappush(self._heap, (self.now_s + delay_s, self._asked, act, process))
 
     def soon_s(self) -> float:
         """Return a delay as between two threads."""
@@ -142,7 +143,8 @@ class Kernel:
         heap, urgent = self._heap, self._urgent
         while heap and heap[0][0] <= until_s and not (over and over()):
             when_s, _, act, process = heappop(heap)
-            self.now_s = max(self.now_s, when_s)
+            if when_s > self.now_s:
+                self.now_s = when_s
             if process is not None:
                 if not process.alive:
                     continue
@@ -210,8 +212,9 @@ class Kernel:
         if not process.alive:
             raise GreenletExit
         if seconds is not None:
-            least_s = GRAIN_S if seconds > 0 else 0.0
-            self.after(max(seconds, least_s), partial(task.resume, task.turn), process)
+            if seconds < GRAIN_S:
+                seconds = GRAIN_S if seconds > 0 else 0.0
+            self.after(seconds, partial(task.resume, task.turn), process)
         return bool(self.hub.switch())
 
     def sleep(self, seconds: float) -> None:
