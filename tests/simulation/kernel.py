@@ -143,8 +143,7 @@ class Kernel:
         heap, urgent = self._heap, self._urgent
         while heap and heap[0][0] <= until_s and not (over and over()):
             when_s, _, act, process = heappop(heap)
-            if when_s > self.now_s:
-                self.now_s = when_s
+            self.now_s = max(self.now_s, when_s)
             if process is not None:
                 if not process.alive:
                     continue

@@ -23,7 +23,12 @@ from jobpool.store.protocol import Store
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.machine import Machine
 from jobpool.supervisor.machine.state import polling
-from jobpool.supervisor.maintenance import housekeeping, lease_renewal, reclaimer
+from jobpool.supervisor.maintenance import (
+    housekeeping,
+    lease_renewal,
+    reclaimer,
+    ticking,
+)
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
@@ -360,6 +365,9 @@ _FINE: Mapping[tuple[Any, str], float] = {
         (housekeeping, "PRUNE_EVERY_S"),
         (housekeeping, "SCRUB_EVERY_S"),
         (housekeeping, "USAGE_EVERY_S"),
+        (housekeeping, "PUBLISH_EVERY_S"),
+        (housekeeping, "TICK_EVERY_S"),
+        (ticking, "TICK_EVERY_S"),
         (reclaimer, "EVERY_S"),
         (reclaimer, "EXPIRED_EVERY_S"),
         (housekeeping, "BREAKERS_EVERY_S"),
@@ -369,10 +377,13 @@ _FINE: Mapping[tuple[Any, str], float] = {
 }
 """How often supervisors really check things."""
 _COARSE_S = (
-    *(600.0, 8.0, 60.0, 60.0, 7200.0, 7200.0, 7200.0, 7200.0, 7200.0),
+    *(600.0, 8.0, 60.0, 60.0, *[7200.0] * 8),
     *(12.0, 3.0),
 )
-"""The same except for what follows, so that hours cost little."""
+"""The same except for what follows, so that hours cost little.
+
+No life has schedules.
+"""
 BREAKERS_S = 5.0
 """As really: while things go wrong supervisors must hear of each other's."""
 FORMATS_S = 10.0

@@ -21,6 +21,8 @@ from simulation.simulate import run, run_seed
 SEEDS = 5000
 ENOUGH = 5
 """Failed seeds: one is shown; a fault that all meet would take hours to be sought."""
+EVENTS = 2000
+"""A third more than the first lives take on average."""
 SHRINKABLE = "run again what must not"
 
 
@@ -32,6 +34,12 @@ def test_every_promise_holds_in_thousands_of_lives() -> None:
         pytest.fail(story(shrink(run_seed(min(sums.failed)))))
     assert sums.seeds == SEEDS
     assert [name for name in RARE if not sums.sometimes[name]] == []
+
+
+def test_lives_are_short() -> None:
+    """A check that supervisors go on with in hours of quiet would be most of a life."""
+    seeds = 30
+    assert run_some(0, seeds).events < seeds * EVENTS
 
 
 def test_a_seed_is_reproducible() -> None:
