@@ -129,9 +129,10 @@ GRANT USAGE ON SEQUENCE :"schema".job_ids TO jobpool_producer;
 GRANT INSERT (at_ms, who, role, origin, action, target, jobs, changed, note), SELECT (id)
 ON :"schema".audit TO jobpool_producer;
 
--- To make, change, pause and remove schedules. Supervisors enqueue what falls due.
+-- To make, change, pause, run and remove schedules. Supervisors enqueue what falls due.
 GRANT SELECT, INSERT, UPDATE, DELETE ON :"schema".schedules, :"schema".ticks
 TO jobpool_producer;
+GRANT UPDATE (tick) ON :"schema".jobs TO jobpool_producer;
 
 -- To cancel. Leave this out if applications must not. The same columns also let them
 -- declare a job dead, or have one that has ended run again, without a row in the trail.

@@ -69,6 +69,7 @@ def write_reference(docs: Path) -> list[str]:
     """Write what is public, by what it is for; return the pages."""
     (docs / "reference").mkdir()
     current = typing.get_type_hints(jobpool.current)["return"]
+    home = "jobpool.client.declare.schedules"
     declared_elsewhere = {*DECLARED, *RAISED_BY_HANDLERS, *ENDS_OF_CALLS, "Executor"}
     errors = [
         name
@@ -81,11 +82,23 @@ def write_reference(docs: Path) -> list[str]:
         _page(docs, "Applications", (f"jobpool.{name}" for name in DECLARED)),
         _page(
             docs,
+            "Schedules",
+            [
+                "jobpool.client.schedules.Schedules",
+                f"{home}.ScheduleOptions",
+                f"{home}.PolicyOptions",
+                "jobpool.client.schedule.Schedule",
+                "jobpool.client.schedule.Tick",
+            ],
+        ),
+        _page(
+            docs,
             "Handlers",
             [
                 "jobpool.current",
                 f"{current.__module__}.{current.__name__}",
                 f"{current.__module__}.AttemptLimits",
+                f"{current.__module__}.ScheduledTick",
                 *(f"jobpool.errors.{name}" for name in RAISED_BY_HANDLERS),
             ],
         ),
@@ -121,7 +134,11 @@ def _commands(docs: Path) -> str:
             raise LookupError(f"{name} is listed, but is no command")
         with click.Context(command, info_name=name, parent=root) as context:
             shown = command.get_help(context)
-        parts.append(f"## jobpool {name}\n\n```text\n{shown}\n```")
+            parts.append(f"## jobpool {name}\n\n```text\n{shown}\n```")
+            for below, one in getattr(command, "commands", {}).items():
+                with click.Context(one, info_name=below, parent=context) as inner:
+                    shown = one.get_help(inner)
+                parts.append(f"## jobpool {name} {below}\n\n```text\n{shown}\n```")
     path = "reference/commands.md"
     (docs / path).write_text("\n\n".join(parts) + "\n")
     return path

@@ -189,6 +189,29 @@ def test_a_producer_cancels(stores):
     assert stores["producer"].get(job.id).state is JobState.CANCELED
 
 
+def test_a_producer_has_schedules_for_its_users(stores, url_of):
+    """Put, run, paused, made up for and removed, each with its row in the trail."""
+    jobs = JobPool(url_of("jobpool_producer"))
+    work = jobs.job("cpu", kind="shop.digest")(lambda: None)
+    schedules, day_s = jobs.schedules, 86400
+    assert schedules.put("digest", work.call(), cron="0 7 * * *")
+    assert not schedules.put("digest", work.call(), cron="0 7 * * *")
+    job = schedules.run("digest")
+    assert schedules.get("digest").last.job_id == job.id
+    assert schedules.backfill("digest", 10 * day_s, 12 * day_s) == 2
+    assert schedules.pause("digest", "1h")
+    (row,) = stores["viewer"].schedules("digest")
+    assert row.paused_until_ms - row.paused_ms == 3_600_000
+    assert schedules.resume("digest", catch_up=True)
+    assert schedules.remove("digest")
+    jobs.close()
+    made = [row.action for row in stores["viewer"].audits(AuditFilter(), 6)]
+    assert made == [
+        f"schedules {verb}"
+        for verb in ("remove", "resume", "pause", "backfill", "run", "put")
+    ]
+
+
 def test_a_producers_cancellation_is_in_the_audit_trail(stores, url_of):
     """Written by its own role, which can neither read the trail nor rewrite it."""
     url = url_of("jobpool_producer")
