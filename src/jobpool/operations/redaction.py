@@ -65,6 +65,13 @@ class Redactor:
         shown = paths if kind == job.kind else _OF_A_HOOK
         return Redaction(shown, secrets_in(_value(arguments), paths))
 
+    def of_arguments(self, kind: str, payload: bytes) -> Redaction:
+        """Return what is to be hidden of arguments that are no job's yet."""
+        paths = self._paths.get(kind)
+        if paths is None:
+            return NOTHING
+        return Redaction(paths, secrets_in(_value(payload), paths))
+
     def of_change(self, job: Job, before: bytes, new: NewJob) -> Redaction:
         """Return what is to be hidden of a job and of the one that is to replace it."""
         paths = {*self._paths.get(job.kind, ()), *self._paths.get(new.kind, ())}

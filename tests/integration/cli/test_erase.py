@@ -5,10 +5,15 @@ import signal
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from jobpool.core.jobs.job import JobState
+from jobpool.operations.operate import operate
+from jobpool.operations.principal import local_principal
+from jobpool.operations.schedules import PutSchedule
 from support.store.cli_store import KIND, dead, enqueue, rows, run, stored
+from support.store.scheduling import declared
 from support.store.telling import SECRET, lived
 
 TENANT = f"tenant {SECRET}"
@@ -55,6 +60,21 @@ def test_a_tenants_data_is_in_no_file_afterwards(store, tmp_path):
     text = run("audit").stdout
     assert "ticket 7" in text
     assert "[erased]" in text
+
+
+def test_a_schedule_of_the_tenant_is_named_and_gone_once_it_is_removed(store, tmp_path):
+    """It is no job: whoever wants it to end has to say so, and then erases again."""
+    lived(store, JobState.SUCCEEDED)
+    of = {"tenant": TENANT, "payload": f'{{"path":"{SECRET}"}}'.encode()}
+    put = PutSchedule(declared=msgspec.structs.replace(declared("digest"), **of))
+    operate(store, local_principal("a test"), put)
+    erase = ("erase", "--tenant", TENANT, "--yes")
+    said = run(*erase)
+    assert "schedule digest holds arguments for this tenant; remove it" in said.stderr
+    assert in_files(tmp_path) > 0
+    assert run("schedules", "remove", "digest").exit_code == 0
+    assert "schedule digest" not in run(*erase).stderr
+    assert in_files(tmp_path) == 0
 
 
 def test_it_is_counted_first(store):

@@ -9,6 +9,8 @@ import pytest
 from jobpool.core.application.redaction import with_redaction
 from jobpool.core.jobs.job import Evidence, JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.schedules.rule import Rule
+from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
 from support.store.cli_store import KIND, RUN, enqueue, run, settle, url_of
@@ -133,3 +135,22 @@ def test_what_a_replay_would_change_is_shown_without_it(store):
         assert secret not in shown.output
     assert CARD in run(*flags, "--unredacted").stdout
     assert "5555-6666" not in run(*flags, "--json").output
+
+
+def test_the_arguments_of_a_schedule_are_shown_without_it(store):
+    """As those of its jobs; they are shown only if somebody asks for them."""
+    store.put_schedule(
+        Declared(
+            name="pay",
+            kind=KIND.kind,
+            pool=KIND.pool,
+            payload=PAYLOAD,
+            rule=Rule(every_ms=60_000),
+        )
+    )
+    asked = ("schedules", "show", "pay", "--payload")
+    for shown in (run(*asked[:3]), run(*asked), run(*asked, "--json")):
+        assert shown.exit_code == 0
+        assert (CARD in shown.stdout, "12345678" in shown.stdout) == (False, False)
+    assert '"path":"a.jpg"' in run(*asked).stdout
+    assert CARD in run(*asked, "--unredacted").stdout

@@ -125,6 +125,7 @@ def erase(
                 raise click.UsageError(unfinished_words(survey.unfinished))
             _confirm(is_agreed=yes)
             operating(found, action, done)
+        _note_schedules(found, tenant)
     _report(survey, facts, done, dry_run=dry_run, as_json=as_json)
 
 
@@ -144,6 +145,21 @@ def _note_unknown(store: Store, tenant: str | None) -> None:
         text = f"no job in {store.url} has the tenant {tenant!r}"
         remark = "it was erased or pruned before, or is spelled differently"
         click.echo(f"note: {one_line(text)}: {remark}", err=True)
+
+
+def _note_schedules(store: Store, tenant: str | None) -> None:
+    """Say on stderr which schedules still hold data of a tenant, and make jobs of it.
+
+    What is erased is jobs. A schedule is what somebody wants to happen.
+    """
+    for row in store.schedules() if tenant is not None else ():
+        if row.declared.tenant == tenant:
+            name = row.declared.name
+            remark = (
+                f"remove it as well, if it is to end: jobpool schedules remove {name}"
+            )
+            text = f"schedule {name} holds arguments for this tenant"
+            click.echo(f"note: {one_line(text)}; {remark}", err=True)
 
 
 def _print_survey(survey: Survey, facts: dict[str, int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+import msgspec
 
 from jobpool.cli.admin.schedules.records import (
     facts,
@@ -12,7 +13,8 @@ from jobpool.cli.admin.schedules.records import (
     times,
 )
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.flags import json_flag, store_flags, unredacted_flag
+from jobpool.cli.jobs.records import decoded
 from jobpool.cli.output import (
     clock_time,
     encodable,
@@ -21,8 +23,12 @@ from jobpool.cli.output import (
     print_line,
     print_table,
 )
+from jobpool.core.application.codec import is_encoded_json
 from jobpool.core.config.layers import nearest
+from jobpool.core.rules.schedules.schedule import Declared
+from jobpool.core.safe_text import one_line
 from jobpool.errors import ConfigError, UsageError
+from jobpool.operations.redaction import Redactor
 from jobpool.operations.schedules import Outlook, outlook
 from jobpool.store.protocol import Store
 from jobpool.store.records import ScheduleRow, TickRow
@@ -41,24 +47,42 @@ _SHOWN = 3
     show_default=True,
     help="Show at most so many of its ticks.",
 )
+@click.option("--payload", "with_payload", is_flag=True, help="Show its arguments.")
+@unredacted_flag
 @store_flags
 @json_flag
 def show_schedule(
-    *, name: str, count: int, store: str | None, config: str | None, as_json: bool
+    *,
+    name: str,
+    count: int,
+    with_payload: bool,
+    unredacted: bool,
+    store: str | None,
+    config: str | None,
+    as_json: bool,
 ) -> None:
     """Show one schedule: its rule and policies, its next times, its last ticks."""
     with opened(own_sources(store, config)) as found:
         row = _existing(found, name)
         ticks = found.ticks(name, count) if count else []
+        payload = (
+            _arguments(found, row.declared, unredacted=unredacted)
+            if with_payload
+            else None
+        )
     seen = outlook(row, now_ms(), _SHOWN)
     if as_json:
         whole = schedule_object(row, seen)
+        if with_payload:
+            whole["payload"] = decoded(payload)
         whole["ticks"] = [tick_object(tick) for tick in ticks]
         print_json(encodable(whole))
         return
     print_line(f"schedule {name}")
     for what, text in facts(row, seen, now_ms()):
         print_line(f"{what:8}", text)
+    if payload is not None:
+        print_line(f"{'payload':8}", payload.decode("utf-8", "replace"))
     if seen.upcoming_ms:
         heading("NEXT")
         _print_times(seen)
@@ -111,6 +135,19 @@ def _existing(store: Store, name: str) -> ScheduleRow:
             f"{nearest(name, known)}"
         )
     return rows[0]
+
+
+def _arguments(store: Store, declared: Declared, *, unredacted: bool) -> bytes:
+    """Return the arguments of a schedule's jobs as they may be shown."""
+    redactor = Redactor(store, store.kinds(), is_off=unredacted)
+    if not redactor.knows(declared.kind):
+        note = f"no supervisor has published {declared.kind}: nothing of it is redacted"
+        click.echo(f"note: {one_line(note)}", err=True)
+    redaction = redactor.of_arguments(declared.kind, declared.payload)
+    payload = redaction.payload(declared.payload) or b""
+    if declared.codec and is_encoded_json(payload):
+        return msgspec.json.encode(f"encoded by {declared.codec}")
+    return payload
 
 
 def _print_times(seen: Outlook) -> None:
