@@ -1,8 +1,10 @@
 """What a schedule's policy says, step by step. Every store asks `plan`: two will do."""
 
+import random
+
 import pytest
 
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import UNFINISHED, JobState
 from jobpool.core.rules.schedules import plan as planning
 from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.rule import Rule
@@ -17,9 +19,11 @@ from support.store.scheduling import (
     run_one,
     states,
 )
-from support.store.storing import begin_run, ended, lease_one, new_job, succeeded
+from support.store.storing import begin_run, ended, lease, lease_one, new_job, succeeded
 
 ENGINES = ["sqlite", "memory"]
+STEPS_MAX = 50
+"""After so many steps in a row nothing is due, or they do nothing for ever."""
 
 
 def test_the_next_tick_follows_the_last_one_not_the_step(store, clock):
@@ -198,3 +202,30 @@ def test_a_schedule_that_this_host_cannot_plan_is_left_to_others(
     ]
     clock.advance(10)
     assert store.tick().enqueued == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_time_of_a_rule_has_one_tick_or_was_missed(store, clock, seed):
+    """Whatever is done, however late the steps are, and if clocks are set back."""
+    dice = random.Random(seed)
+    overlap = dice.choice(list(Overlap))
+    missed = dice.choice(["skip", "one", "all"])
+    put(store, overlap=overlap, missed=missed, catchup_max=3)
+    for _ in range(40):
+        clock.advance(dice.choice([0.2, 1, 20, 60, 61, 130, 1000]))
+        if dice.random() < 0.1:
+            clock.advance(-dice.choice([0.5, 0.9]))
+        assert any(store.tick().next_due_in_s for _ in range(STEPS_MAX))
+        for granted in lease(store, limit=dice.randint(0, 3)):
+            end = dice.choice([succeeded, ended])
+            store.settle([end(granted)])
+    (row,) = store.schedules()
+    times = [tick.nominal_ms for tick in store.ticks("poll", 10_000)]
+    assert {(at_ms - row.since_ms) % MINUTE_MS for at_ms in times} == {0}
+    assert len(times) == len(set(times))
+    passed = (row.last_ms - row.since_ms) // MINUTE_MS
+    assert len(times) + row.missed == passed > 0
+    jobs = [tick.job_id for tick in store.ticks("poll", 10_000) if tick.job_id]
+    assert len(jobs) == len(set(jobs)) == store.count(Filter())
+    if overlap is not Overlap.ALLOW_ALL:
+        assert store.count(Filter(states=UNFINISHED)) <= 1

@@ -73,8 +73,11 @@ def test_a_job_that_somebody_holds_is_canceled_at_a_later_step(store, clock, hel
     clock.advance(60)
     stepped = store.tick()
     assert (stepped.canceled, stepped.buffered) == (0, 1)
+    assert stepped.next_due_in_s == 1.0
+    clock.advance(1)
     assert store.tick().canceled == 0
     holder.rollback()
+    clock.advance(1)
     assert store.tick().canceled == 1
     assert store.cancel_requests("run-1") == [granted.token]
     assert store.tick().next_due_in_s == 1.0

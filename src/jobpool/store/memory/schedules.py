@@ -321,7 +321,6 @@ class ScheduleKeeping(Enqueueing):
         wanted = (
             {Progress.ENDED, Progress.DEAD},
             {Progress.ENDED, Progress.DEAD, Progress.RETRYING},
-            set(Progress) - {Progress.BUFFERED},
         )
         return stored.waits > 0 and any(
             tick.progress in wanted[stored.waits - 1]
@@ -346,6 +345,7 @@ class ScheduleKeeping(Enqueueing):
                     progress,
                     state,
                     None if row is None else row.finished_at_ms,
+                    progress is Progress.RETRYING,
                 )
             )
         return found

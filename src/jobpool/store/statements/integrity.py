@@ -225,7 +225,7 @@ SCHEDULE: Mapping[str, Any] = {
     **dict.fromkeys(("updated_at_ms", "since_ms"), int),
     **dict.fromkeys(("last_at_ms", "last_end_ms", "next_at_ms"), int | None),
     "planned_at_ms": int,
-    "waits": Literal[0, 1, 2, 3],
+    "waits": Literal[0, 1, 2],
     "missed": int,
     "retired_at_ms": int | None,
     **dict.fromkeys(("paused_at_ms", "paused_until_ms"), int | None),

@@ -234,6 +234,8 @@ class StoredTick(NamedTuple):
     progress: Progress
     job_state: JobState | None = None
     finished_ms: int | None = None
+    is_retrying: bool = False
+    """Its job waits for a retry, whatever `progress` takes it for."""
 
 
 class NewTick(NamedTuple):
@@ -287,6 +289,7 @@ def stored_tick(row: Row) -> StoredTick:
         progress,
         known,
         finished_ms,
+        progress is Progress.RETRYING,
     )
 
 

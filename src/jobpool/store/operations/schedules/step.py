@@ -44,9 +44,12 @@ BACKFILL_MAX = 1000
 ELSEWHERE_MS = 10_000
 """How long a schedule that this host cannot plan is left to others."""
 PAUSED_BY = "jobpool"
-WAITS_NOT, WAITS_FOR_END, WAITS_FOR_RETRY, LOOKS_ALWAYS = range(4)
+WAITS_NOT, WAITS_FOR_END, WAITS_FOR_RETRY = range(3)
 """When another step is due, besides at a time: as soon as an open tick's job has ended;
-or waits for a retry; or at once."""
+or waits for a retry. Not the latter while one waits that is not to be replaced: steps
+would follow each other, and do nothing."""
+AGAIN_MS = 1000
+"""How soon a step tries again to cancel a job that somebody holds."""
 _OVER = frozenset({Progress.ENDED, Progress.DEAD})
 _replace = msgspec.structs.replace
 
@@ -67,9 +70,10 @@ class Step(NamedTuple):
     missed: int = 0
     notice: Notice | None = None
 
-    def looking_again(self) -> Step:
-        """Return the step when a job could not be canceled now: the next one tries."""
-        return self._replace(schedule=_replace(self.schedule, waits=LOOKS_ALWAYS))
+    def again_at(self, at_ms: int) -> Step:
+        """Return the step when a job could not be canceled now: another one tries."""
+        next_ms = min(at_ms, self.schedule.next_at_ms or at_ms)
+        return self._replace(schedule=_replace(self.schedule, next_at_ms=next_ms))
 
 
 def step(stored: StoredSchedule, ticks: Sequence[StoredTick], now_ms: int) -> Step:
@@ -260,7 +264,8 @@ def _after(
         stored = resumed(stored, now_ms, catch_up=True)
     waits = WAITS_NOT
     if found.waits:
-        waits = WAITS_FOR_END if policy.keeps_retries else WAITS_FOR_RETRY
+        stays = any(t.is_retrying and t.job_id not in found.cancel for t in ticks)
+        waits = WAITS_FOR_END if stays or policy.keeps_retries else WAITS_FOR_RETRY
     stored = _replace(
         stored,
         last_at_ms=found.last_ms,

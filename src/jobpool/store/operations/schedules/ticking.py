@@ -20,7 +20,7 @@ from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.errors import JobpoolBug
 from jobpool.store.operations.enqueue import Enqueueing
 from jobpool.store.operations.repair import Repairing
-from jobpool.store.operations.schedules.step import Step, step
+from jobpool.store.operations.schedules.step import AGAIN_MS, Step, step
 from jobpool.store.operations.schedules.ticks import open_ticks
 from jobpool.store.records import Ticked
 from jobpool.store.statements.parameters import as_json, chunks
@@ -115,7 +115,7 @@ class Ticking(Repairing, Enqueueing):
             held = {job_id for (job_id,) in session.rows(self._HOLD_JOBS, ids=ids)}
             ids = as_json(sorted(held))
             steps = [
-                one if held.issuperset(one.cancel) else one.looking_again()
+                one if held.issuperset(one.cancel) else one.again_at(now_ms + AGAIN_MS)
                 for one in steps
             ]
         canceled = session.run("cancel_for_tick", ids=ids, now_ms=now_ms)

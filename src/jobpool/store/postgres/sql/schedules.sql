@@ -29,7 +29,6 @@ SELECT
       AND (
         j.id IS NULL OR j.finished_at_ms IS NOT NULL
         OR (s.waits = 2 AND j.state <> 'leased' AND j.attempt > 0)
-        OR s.waits = 3
       )
   )
 
@@ -72,7 +71,6 @@ WITH found AS MATERIALIZED (
       ) AS j ON true
       WHERE j.id IS NULL OR j.finished_at_ms IS NOT NULL
         OR (w.waits = 2 AND j.state <> 'leased' AND j.attempt > 0)
-        OR w.waits = 3
     )
     ORDER BY coalesce(w.next_at_ms, 0), w.id
     LIMIT %(limit)s::bigint * 4

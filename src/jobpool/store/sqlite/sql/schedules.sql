@@ -17,7 +17,6 @@ SELECT
       AND (
         j.id IS NULL OR j.finished_at_ms IS NOT NULL
         OR (s.waits = 2 AND +j.state <> 'leased' AND j.attempt > 0)
-        OR s.waits = 3
       )
   )
 
@@ -60,7 +59,6 @@ WHERE s.id IN (
         AND (
           j.id IS NULL OR j.finished_at_ms IS NOT NULL
           OR (w.waits = 2 AND +j.state <> 'leased' AND j.attempt > 0)
-        OR w.waits = 3
         )
     )
     ORDER BY coalesce(w.next_at_ms, 0), w.id

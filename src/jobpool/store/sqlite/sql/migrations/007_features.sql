@@ -213,7 +213,7 @@ WHERE state = 'runnable' AND lane IS NOT NULL;
 -- looks at it again, for a tick or for the end of a pause; NULL: not by itself.
 -- `planned_at_ms`: the clock when that was decided; if it is later than now, the clock
 -- had jumped. `waits`: a step looks as soon as an open tick's job has ended (1), or waits
--- for a retry (2), or in any case (3), since something else is to happen then.
+-- for a retry (2), since something else is to happen then.
 CREATE TABLE jobpool_schedules (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   name TEXT NOT NULL CHECK (name < x''),
@@ -233,7 +233,7 @@ CREATE TABLE jobpool_schedules (
   last_end_ms INTEGER CHECK (last_end_ms | 0 IS last_end_ms),
   next_at_ms INTEGER CHECK (next_at_ms | 0 IS next_at_ms),
   planned_at_ms INTEGER NOT NULL CHECK (planned_at_ms | 0 IS planned_at_ms),
-  waits INTEGER NOT NULL DEFAULT 0 CHECK (waits | 0 IS waits AND waits BETWEEN 0 AND 3),
+  waits INTEGER NOT NULL DEFAULT 0 CHECK (waits | 0 IS waits AND waits BETWEEN 0 AND 2),
   missed INTEGER NOT NULL DEFAULT 0 CHECK (missed | 0 IS missed),
   retired_at_ms INTEGER CHECK (retired_at_ms | 0 IS retired_at_ms),
   paused_at_ms INTEGER CHECK (paused_at_ms | 0 IS paused_at_ms),
