@@ -401,7 +401,9 @@ class Store(Protocol):
         """
         ...
 
-    def publish_schedules(self, run_id: str, declared: Sequence[Declared]) -> Published:
+    def publish_schedules(
+        self, run_id: str, declared: Sequence[Declared], *, again: bool = False
+    ) -> Published:
         """Store what the application of a run declares, and retire what it does not.
 
         Only the newest code decides that still runs somewhere: the version that was
@@ -411,6 +413,8 @@ class Store(Protocol):
         Args:
             run_id: the run.
             declared: all of its schedules.
+            again: this run has stored these before. What only its codec has made other
+                arguments is left as it is, else two runs would change it in turn.
 
         Raises:
             UsageError: one cannot be kept; nothing was changed.

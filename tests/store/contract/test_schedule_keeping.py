@@ -1,5 +1,6 @@
 """Schedules as applications declare them, and as people put, pause and remove them."""
 
+import msgspec
 import pytest
 
 from jobpool.core.jobs.job import JobState
@@ -28,9 +29,9 @@ def names(store):
     return [row.declared.name for row in rows if row.retired_ms is None]
 
 
-def publish(store, run_id, *given):
+def publish(store, run_id, *given, again=False):
     told = [one if not isinstance(one, str) else declared(one) for one in given]
-    return store.publish_schedules(run_id, told)
+    return store.publish_schedules(run_id, told, again=again)
 
 
 # -- what applications declare ---------------------------------------------------------
@@ -86,6 +87,24 @@ def test_options_that_change_leave_the_times_as_they_were(store, clock):
     assert store.tick().enqueued == 1
     (job,) = store.find(Filter())
     assert job.priority == 7
+
+
+def test_a_codec_that_makes_another_text_each_time_changes_nothing(store, clock):
+    """Two runs of the same code would else store it in turn; a new run's is kept."""
+    begin(store, "r", "v1")
+    first, second = (
+        msgspec.structs.replace(declared("a"), codec="fernet", payload=text)
+        for text in (b"gAAA1", b"gAAA2")
+    )
+    assert publish(store, "r", first).added == ("a",)
+    assert publish(store, "r", second, again=True) == Published()
+    assert store.schedules("a")[0].declared == first
+    clock.advance(1)
+    assert publish(store, "r", second) == Published()  # with a new key, perhaps
+    (row,) = store.schedules("a")
+    assert (row.declared, row.since_ms) == (second, clock.utc_ms() - 1000)
+    plain = msgspec.structs.replace(second, codec=None, payload=b"{}")
+    assert publish(store, "r", plain, again=True).changed == ("a",)
 
 
 def test_the_newest_living_code_decides(store, clock):

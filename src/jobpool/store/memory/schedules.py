@@ -88,7 +88,9 @@ class ScheduleKeeping(Enqueueing):
         next_due_in_s = due.in_s(now_ms) if steps else LOOK_EVERY_S
         return ticked(steps, Done(enqueued, canceled), next_due_in_s)
 
-    def publish_schedules(self, run_id: str, declared: Sequence[Declared]) -> Published:
+    def publish_schedules(
+        self, run_id: str, declared: Sequence[Declared], *, again: bool = False
+    ) -> Published:
         """See `Store.publish_schedules`."""
         self._ask_if_encoded(declared)
         with self._session.writing:
@@ -100,7 +102,9 @@ class ScheduleKeeping(Enqueueing):
             seen = self._versions(run.application)
             if newest_version(seen) != (run.app_version or ""):
                 return Published(is_newest=False)
-            return self._apply(declared, run.application, run.app_version).told()
+            return self._apply(
+                declared, run.application, run.app_version, again=again
+            ).told()
 
     def put_schedule(self, declared: Declared) -> bool:
         """See `Store.put_schedule`."""
@@ -264,6 +268,8 @@ class ScheduleKeeping(Enqueueing):
         declared: Sequence[Declared],
         application: str | None,
         app_version: str | None,
+        *,
+        again: bool = False,
     ) -> Changes:
         """Store what is declared; return what that has changed."""
         now_ms = self._clock.utc_ms()
@@ -275,7 +281,7 @@ class ScheduleKeeping(Enqueueing):
             if one.name in names
             or (application is not None and one.application == application)
         ]
-        found = changes(declared, stored, application)
+        found = changes(declared, stored, application, again=again)
         for one in found.added:
             new = StoredSchedule(
                 self._database.take_schedule_id(),

@@ -92,12 +92,21 @@ class StoredSchedule(msgspec.Struct, frozen=True, array_like=True):
             **{name: getattr(options, name) for name in _OPTIONS},
         )
 
-    def is_like(self, declared: Declared) -> bool:
-        """Say whether this is what is declared now."""
+    def is_like(self, declared: Declared, *, encoded_anew: bool = False) -> bool:
+        """Say whether this is what is declared now.
+
+        Args:
+            declared: as it is declared now.
+            encoded_anew: encoded arguments may be others: a codec like Fernet makes
+                another text of the same ones each time.
+        """
         try:
-            return self.declared() == declared
+            own = self.declared()
         except msgspec.MsgspecError:
             return False
+        if encoded_anew and declared.codec is not None and own.codec == declared.codec:
+            own = msgspec.structs.replace(own, payload=declared.payload)
+        return own == declared
 
     def has_rule(self, rule: Rule) -> bool:
         """Say whether it has this rule."""

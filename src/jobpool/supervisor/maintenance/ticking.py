@@ -44,15 +44,21 @@ class Ticking:
         """What the application declares now."""
         self._run_id = run_id
         self._clock = clock
+        self._stored: Sequence[Declared] | None = None
+        """What was stored the last time."""
         self._refused: Mapping[str, str] = {}
         """Those that are not stored, and why."""
 
     def publish(self, store: Store) -> Posts:
         """Store what the application declares, unless newer code of it is living."""
         try:
-            found = store.publish_schedules(self._run_id, self.declared)
+            declared = self.declared
+            found = store.publish_schedules(
+                self._run_id, declared, again=declared is self._stored
+            )
         except FeatureHeldBack as exc:  # Tried again: the older supervisors will end.
             return tuple(self._refusals({one.name: str(exc) for one in self.declared}))
+        self._stored = declared if found.is_newest else None
         return tuple(self._published(found))
 
     def tick(self, store: Store) -> tuple[Posts, float]:

@@ -21,10 +21,16 @@ def ticking() -> Ticking:
     return Ticking("run", SystemClock())
 
 
-def store_that(answers: list[Any], woken: list[str] | None = None) -> Any:
+def store_that(
+    answers: list[Any],
+    woken: list[str] | None = None,
+    asked: list[bool] | None = None,
+) -> Any:
     """Return a store that gives these answers, or raises them, one after another."""
+    asked = [] if asked is None else asked
 
-    def answer(*_: object) -> Any:
+    def answer(*_: object, again: bool = False) -> Any:
+        asked.append(again)
         said = answers.pop(0)
         if isinstance(said, Exception):
             raise said
@@ -93,3 +99,15 @@ def test_schedules_that_older_supervisors_hold_back_are_tried_again(
     assert ticking.publish(store) == ()
     (said,) = ticking.publish(store)
     assert said.added == ("beat",)
+
+
+def test_what_was_stored_is_published_again_as_that(ticking: Ticking) -> None:
+    """Not what newer code kept out, and not what a reload has declared anew."""
+    asked: list[bool] = []
+    kept, older = Published(), Published(is_newest=False)
+    store = store_that([kept, kept, older, kept, kept], asked=asked)
+    for _ in range(4):
+        ticking.publish(store)
+    ticking.declared = (BEAT,)
+    ticking.publish(store)
+    assert asked == [False, True, True, False, False]

@@ -51,7 +51,9 @@ class ScheduleKeeping(Ticking):
     _LOCK_PUBLISHED: ClassVar[str] = "published"
     """The query that reads them, and locks them where there are other writers."""
 
-    def publish_schedules(self, run_id: str, declared: Sequence[Declared]) -> Published:
+    def publish_schedules(
+        self, run_id: str, declared: Sequence[Declared], *, again: bool = False
+    ) -> Published:
         """See `Store.publish_schedules`."""
         with self._database.reading() as session:
             now_ms = self._database.now_ms(session)
@@ -59,7 +61,9 @@ class ScheduleKeeping(Ticking):
             publisher = _publisher(session, run_id, now_ms)
             if publisher is None:
                 return Published(is_newest=False)
-            found = self._changes(session, "published", declared, publisher[0])
+            found = self._changes(
+                session, "published", declared, publisher[0], again=again
+            )
         if found.is_empty:
             return found.told()
         self._ask_if_encoded(declared)
@@ -67,7 +71,7 @@ class ScheduleKeeping(Ticking):
             publisher = _publisher(session, run_id, self._database.now_ms(session))
             if publisher is None:
                 return Published(is_newest=False)
-            return self._apply(session, declared, *publisher).told()
+            return self._apply(session, declared, *publisher, again=again).told()
 
     def put_schedule(self, declared: Declared) -> bool:
         """See `Store.put_schedule`."""
@@ -223,10 +227,12 @@ class ScheduleKeeping(Ticking):
         query: str,
         declared: Sequence[Declared],
         application: str | None,
+        *,
+        again: bool,
     ) -> Changes:
         names = [one.name for one in declared]
         stored = self._rows(session, query, names, application)
-        return changes(declared, stored, application)
+        return changes(declared, stored, application, again=again)
 
     def _apply(
         self,
@@ -234,11 +240,15 @@ class ScheduleKeeping(Ticking):
         declared: Sequence[Declared],
         application: str | None,
         app_version: str | None,
+        *,
+        again: bool = False,
     ) -> Changes:
         """Store what is declared; return what that has changed."""
         now_ms = self._database.now_ms(session)
         for _ in range(_TRIES):
-            found = self._changes(session, self._LOCK_PUBLISHED, declared, application)
+            found = self._changes(
+                session, self._LOCK_PUBLISHED, declared, application, again=again
+            )
             blobs = Blobs()
             rows = [
                 definition_of(one, application, app_version).row(blobs)

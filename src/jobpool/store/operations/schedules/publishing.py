@@ -40,7 +40,12 @@ class Changes(NamedTuple):
         """Return what came of it."""
         return Published(
             added=tuple(one.name for one in self.added),
-            changed=tuple(one.name for _, one in self.changed),
+            changed=tuple(
+                one.name
+                for stored, one in self.changed
+                if stored.retired_at_ms is not None
+                or not stored.is_like(one, encoded_anew=True)
+            ),
             retired=tuple(one.name for one in self.retired),
             refused=tuple(self.refused),
         )
@@ -59,6 +64,8 @@ def changes(
     declared: Iterable[Declared],
     stored: Iterable[StoredSchedule],
     application: str | None,
+    *,
+    again: bool = False,
 ) -> Changes:
     """Return what is to be changed so that the store has what is declared.
 
@@ -66,6 +73,7 @@ def changes(
         declared: all of the application's schedules; or one that is put.
         stored: its own, and others of these names.
         application: None: it is put.
+        again: arguments that only a codec has made others are left alone.
     """
     wanted = {one.name: one for one in declared}
     known = {one.name: one for one in stored}
@@ -77,7 +85,11 @@ def changes(
         is_retired = one.retired_at_ms is not None
         if not is_ours and not is_retired:
             refused.append(name)
-        elif not is_ours or is_retired or not one.is_like(wanted[name]):
+        elif (
+            not is_ours
+            or is_retired
+            or not one.is_like(wanted[name], encoded_anew=again)
+        ):
             changed.append((one, wanted[name]))
     return Changes(
         added=[wanted[name] for name in sorted(wanted.keys() - known.keys())],
