@@ -221,7 +221,7 @@ class Schedules:
         self,
         name: str,
         start: datetime | float,
-        end: datetime | float,
+        end: datetime | float | None = None,
         *,
         dry_run: bool = False,
         note: str | None = None,
@@ -231,7 +231,8 @@ class Schedules:
         Args:
             name: the schedule.
             start: the first moment: an aware datetime or Unix seconds.
-            end: the last one, not after now.
+            end: the last one, not after now; None: a minute ago, since later times
+                still get their ticks by themselves.
             dry_run: only count them.
             note: why.
 
@@ -246,7 +247,7 @@ class Schedules:
         from jobpool.operations.action import Done  # noqa: PLC0415 - rare
         from jobpool.operations.schedules import Backfill  # noqa: PLC0415 - rare
 
-        from_ms, to_ms = moment_ms(start, "start"), moment_ms(end, "end")
+        from_ms, to_ms = moment_ms(start, "start"), _end_ms(end)
         if dry_run:
             store = self._gateway.store("counting ticks")
             return store.backfill(_checked(name), from_ms, to_ms, dry_run=True)
@@ -274,6 +275,19 @@ def _checked(name: str) -> str:
             f"a schedule's name is text, got {type(name).__name__}; nothing was done"
         )
     return name
+
+
+def _end_ms(end: datetime | float | None) -> int:
+    if end is None:
+        # 8 ms, which others do not pay.
+        from jobpool.core.rules.schedules.policy import (  # noqa: PLC0415
+            MISSED_AFTER_S,
+        )
+
+        return SystemClock().utc_ms() - MISSED_AFTER_S * 1000
+    if isinstance(end, datetime):  # Rounded, the present time would be in the future.
+        end = end.replace(microsecond=end.microsecond // 1000 * 1000)
+    return moment_ms(end, "end")
 
 
 def _check_count(count: int) -> None:

@@ -6,6 +6,8 @@ import re
 import msgspec
 import pytest
 
+from jobpool.cli.context import now_ms
+from jobpool.cli.diagnose.schedules import summary
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.store.records import AuditFilter, Filter
@@ -93,8 +95,9 @@ def test_next_says_as_many_times_as_it_is_asked_for(store):
     head, *times = words(run("schedules", "next", "nightly", "--count", 20))
     assert (head, len(times)) == ("UTC Asia/Kolkata", 20)
     assert all(re.fullmatch(r"\S+ 20:30Z \S+ 02:00", time) for time in times)
-    listed = rows(run("schedules", "--store", store.url, "next", "nightly", "--json"))
-    assert len(listed) == 5
+    assert len(rows(run("schedules", "next", "nightly", "--json"))) == 5
+    elsewhere = run("schedules", "--store", "sqlite:///none.db", "next", "nightly")
+    assert elsewhere.exit_code == 4
     run("schedules", "pause", "nightly")
     assert "has no next time" in run("schedules", "next", "nightly").stderr
     wrong = run("schedules", "next", "nihgtly")
@@ -117,6 +120,9 @@ def test_what_people_do_to_schedules_is_on_record(store):
     assert words(run(*span, "--dry-run")) == ["3 ticks would be stored"]
     assert len(store.ticks("nightly")) == 1
     assert words(run(*span, "--note", "lost")) == ["3 ticks stored"]
+    shown = words(run("schedules", "show", "nightly"))
+    waits = "buffered waits for the end of another, back-filled"
+    assert sum(line.endswith(waits) for line in shown) == 3
     assert words(run(*span)) == ["0 ticks stored"]
     removed = run("schedules", "remove", "nightly", "--note", "not needed", "--json")
     assert rows(removed) == [
@@ -170,6 +176,7 @@ def test_status_counts_schedules_and_names_those_that_are_paused(store):
     assert "2 schedules 1 paused jobpool schedules" in lines
     (paused,) = (line for line in lines if line.startswith("b paused by ann"))
     assert paused.endswith(": vendor down jobpool schedules resume b")
+    assert summary(store.schedules(), now_ms() + 86_500_000)["overdue"] == 1
     (seen,) = rows(run("status", "--json"))
     assert seen["schedules"] == {
         "schedules": 2,
@@ -197,6 +204,9 @@ def test_check_shows_the_next_three_times_of_each(store, tmp_path):
     """A period counts from when the store has it; a name that others have is told."""
     (tmp_path / "jobs.py").write_text(APP.format(tz="Asia/Kolkata", every="1h"))
     store.put_schedule(declared("poll", Rule(every_ms=3_600_000)))
+    store.begin_run(RUN_OF_SHOP, [KIND], 60.0)
+    store.publish_schedules(RUN_OF_SHOP.id, [declared("nightly")])
+    store.publish_schedules(RUN_OF_SHOP.id, [])
     seen = words(run("check"))
     (nightly,) = (line for line in seen if line.startswith("nightly nightly at 02:00"))
     assert nightly.count("20:30Z") == 3
@@ -204,7 +214,8 @@ def test_check_shows_the_next_three_times_of_each(store, tmp_path):
     assert "'poll' will not run: the store has another" in note
     said = {row.get("schedule"): row for row in rows(run("check", "--json"))}
     assert len(said["poll"]["next"]) == len(said["nightly"]["next"]) == 3
-    (stored_one,) = rows(run("schedules", "--json"))
+    retired, stored_one = rows(run("schedules", "--json"))
+    assert retired["retired_at"]
     assert said["poll"]["next"][0][:23] == stored_one["next"][0]["at"][:23]
 
 
@@ -232,6 +243,8 @@ def test_a_restored_store_with_schedules_asks_what_becomes_of_them(store):
     """Who cannot be asked has to say it; nothing is changed before."""
     store.end_run(RUN.id)
     store.put_schedule(declared("nightly", DAILY))
+    store.tick()
+    assert store.schedules()[0].next_ms > now_ms()
     refused = run("restored")
     assert (refused.exit_code, "--schedules catch-up" in refused.stderr) == (2, True)
     assert store.paused() == []
@@ -242,3 +255,4 @@ def test_a_restored_store_with_schedules_asks_what_becomes_of_them(store):
     assert rows(done)[0]["schedules"] == 1
     (row,) = store.audits(AuditFilter())
     assert json.loads(row.target)["schedules"] == "skip"
+    assert store.schedules()[0].next_ms <= now_ms(), "it is planned anew"

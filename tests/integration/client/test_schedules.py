@@ -121,15 +121,19 @@ def test_a_pause_has_an_end_and_a_reason(jobs, store, digest):
 def test_a_span_of_the_past_is_made_up_for(jobs, store, digest):
     """Counted first; what has a tick already is left alone."""
     jobs.schedules.put("digest", digest.call(42), cron="0 * * * *")
-    end = dt.datetime.now(dt.UTC)
-    start = end - dt.timedelta(hours=10)
+    now = dt.datetime.now(dt.UTC)
+    end = now.replace(minute=0, second=0, microsecond=999_999) - dt.timedelta(hours=1)
+    start = end.replace(microsecond=0) - dt.timedelta(hours=9)
     assert jobs.schedules.backfill("digest", start, end, dry_run=True) == 10
     assert jobs.schedules.ticks("digest") == ()
     assert jobs.schedules.backfill("digest", start, end, note="lost") == 10
     assert jobs.schedules.backfill("digest", start, end.timestamp()) == 0
+    later = jobs.schedules.backfill("digest", start, dt.datetime.now(dt.UTC))
+    assert later == 1
+    assert jobs.schedules.backfill("digest", start) == 0
     ticks = jobs.schedules.ticks("digest")
     assert {(tick.state, tick.backfilled) for tick in ticks} == {("buffered", True)}
-    assert trail(store)[1:] == [("schedules backfill", "lost")]
+    assert trail(store)[1:] == [("schedules backfill", note) for note in ("lost", None)]
 
 
 def test_what_makes_no_sense_is_refused(jobs, store, digest):
