@@ -71,7 +71,7 @@ class SqliteStore(
         "delete_outputs",
         "delete_running",
     )
-    _TICK_LIMIT = 25  # Claims wait for a step: it must take no longer than they do.
+    _TICK_LIMIT = 10  # Claims wait for a step: it must take no longer than they do.
     _LEFT_OVER = ("prune_draft_parts", "prune_drafts")
 
     def __init__(
