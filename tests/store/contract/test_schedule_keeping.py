@@ -7,7 +7,7 @@ from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import TickState
-from jobpool.errors import UsageError
+from jobpool.errors import FeatureHeldBack, UsageError
 from jobpool.store.records import Filter, Published
 from support.store.scheduling import MINUTE_MS, declared, put, run_one, states
 from support.store.storing import KINDS, begin_run, succeeded
@@ -185,6 +185,23 @@ def test_what_cannot_be_kept_is_refused_whole(store, wrong, why):
     with pytest.raises(UsageError, match=f"{wrong.name}'.*nothing was stored"):
         store.put_schedule(wrong)
     assert store.schedules() == []
+
+
+def test_an_encoded_schedule_enqueues_encoded_jobs(store, clock):
+    """It waits, as such a job does, until no older supervisor runs."""
+    encoded = declared(of={"codec": "fernet"})
+    begin_run(store, "older", format=1)
+    with pytest.raises(FeatureHeldBack):
+        store.put_schedule(encoded)
+    assert store.schedules() == []
+    store.end_run("older")
+    assert store.put_schedule(encoded)
+    store.tick()
+    clock.advance(60)
+    store.tick()
+    (job,) = store.find(Filter())
+    assert job.codec == "fernet"
+    assert store.schedules()[0].declared == encoded
 
 
 # -- what people do --------------------------------------------------------------------
