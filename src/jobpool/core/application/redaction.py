@@ -27,8 +27,12 @@ _GAP = "\ufdd0"
 PATHS_MAX = 100
 SECRET_CHARS_MIN = 4
 """Shorter values are not looked for in texts: a 1 would be found everywhere."""
-SECRETS_MAX = 200
-"""So many values of one job are looked for in texts: the longest."""
+SECRETS_MAX = 2000
+"""So many values of one job are looked for in texts; with more, no text is shown."""
+EVERYTHING = [""]
+"""Secrets of a job whose texts are hidden as wholes: they cannot all be looked for."""
+_CUT = re.compile(r"\[\d+ (?:bytes|characters) before this left out\]\n\ufffd*")
+"""Stands before the end of a text."""
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -110,7 +114,11 @@ def _hidden(value: Any, paths: Sequence[Sequence[str]]) -> Any:
 
 
 def secrets_in(value: Any, paths: Sequence[str]) -> list[str]:
-    """Return the values at some paths, as they may stand in texts: longest first."""
+    """Return the values at some paths, as they may stand in texts: longest first.
+
+    `EVERYTHING`, if they are too many, or stand too deep. Else a long argument that is
+    anybody's could keep another one from being hidden.
+    """
     try:
         found = {
             text
@@ -120,8 +128,10 @@ def secrets_in(value: Any, paths: Sequence[str]) -> list[str]:
             if len(text) >= SECRET_CHARS_MIN
         }
     except RecursionError:
-        return []
-    return sorted(found, key=len, reverse=True)[:SECRETS_MAX]
+        return EVERYTHING
+    if len(found) > SECRETS_MAX:
+        return EVERYTHING
+    return sorted(found, key=len, reverse=True)
 
 
 def _at(value: Any, path: Sequence[str]) -> Iterator[Any]:
@@ -145,16 +155,39 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def scrubbed(text: str, secrets: Iterable[str]) -> str:
-    """Return a text without secrets, longest first."""
+def scrubbed(text: str, secrets: Sequence[str]) -> str:
+    """Return a text without secrets, longest first.
+
+    Of a text that has lost its beginning, it may be in the midst of a secret.
+    """
+    if secrets == EVERYTHING:
+        return HIDDEN if text else text
+    if secrets and (cut := _CUT.match(text)):
+        rest = text[cut.end() :]
+        text = f"{cut[0]}{_without_end(rest, secrets)}"
     for secret in secrets:
         # One character meanwhile: a secret may be part of what stands for others.
         text = text.replace(secret, _GAP)
     return text.replace(_GAP, HIDDEN)
 
 
+def _without_end(text: str, secrets: Iterable[str]) -> str:
+    """Return a text without the end of a secret with which it begins."""
+    begin = text[:SECRET_CHARS_MIN]
+    longest = 0
+    for secret in secrets if len(begin) == SECRET_CHARS_MIN else ():
+        place = secret.find(begin)
+        while place >= 0 and not text.startswith(secret[place:]):
+            place = secret.find(begin, place + 1)
+        if place >= 0:
+            longest = max(longest, len(secret) - place)
+    return _GAP + text[longest:] if longest else text
+
+
 def scrubbed_json(value: Any, secrets: Sequence[str]) -> Any:
     """Return a JSON value without secrets in any of its texts, names and numbers."""
+    if secrets == EVERYTHING:
+        return HIDDEN
     if isinstance(value, str):
         return scrubbed(value, secrets)
     if isinstance(value, list):

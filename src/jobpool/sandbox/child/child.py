@@ -30,7 +30,12 @@ from jobpool.sandbox.app_loader import Application, load_application
 from jobpool.sandbox.cgroups import cgroup
 from jobpool.sandbox.child.channel import AttemptChannel, ClosedChannel
 from jobpool.sandbox.child.encoding import PLAIN, Encoding
-from jobpool.sandbox.child.exception_report import failed, raised, redacted
+from jobpool.sandbox.child.exception_report import (
+    described,
+    failed,
+    raised,
+    redacted,
+)
 from jobpool.sandbox.child.handler_forks import watch_forks
 from jobpool.sandbox.child.link import Link
 from jobpool.sandbox.child.soft_memory import SoftMemoryGuard
@@ -268,7 +273,7 @@ class Child:
                 self._soft_memory.disarm()
             except (SoftTimeout, SoftMemory):
                 self._soft_memory.disarm()
-            return b"", raised(exc, job.memory_bytes)
+            return b"", described(exc, job.memory_bytes)
         return self._checked(result)
 
     def _invoke(

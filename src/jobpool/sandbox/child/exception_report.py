@@ -31,6 +31,8 @@ from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES
 
 MESSAGE_MAX_CHARS = 8 * 1024
 TRACEBACK_MAX_CHARS = 32 * 1024
+_CUT_CHARS = 60
+"""Room for the mark of a cut."""
 CLASSES_MAX = 32
 FRAMES_MAX = 100
 """The innermost frames of each traceback are kept."""
@@ -40,7 +42,19 @@ _OWN_FILES = (str(_PACKAGE / "sandbox"), str(_PACKAGE / "client"))
 
 
 def raised(exc: BaseException, memory_bytes: int = 0) -> Raised:
-    """Describe an exception that ended an attempt. Never raises.
+    """Describe an exception, in a few words if its own are many. Never raises.
+
+    Args:
+        exc: the exception.
+        memory_bytes: the attempt's memory limit; 0: unknown.
+    """
+    return _shortened(described(exc, memory_bytes))
+
+
+def described(exc: BaseException, memory_bytes: int = 0) -> Raised:
+    """Describe an exception that ended an attempt, for `redacted`. Never raises.
+
+    Its texts are whole: what is hidden must be found before anything is cut.
 
     Args:
         exc: the exception.
@@ -71,7 +85,7 @@ def redacted(
 
     Args:
         output: what it wrote.
-        error: what it raised, if anything.
+        error: what it raised, if anything; in what is returned its texts are short.
         job: its job.
         texts_of: what is to be left out, by kind and payload. If it fails, nothing is
             kept but the classes of the exception.
@@ -85,18 +99,30 @@ def redacted(
             text = f"<it could not be redacted: {type(failure).__name__}>"
             error = msgspec.structs.replace(error, message=text, traceback="")
         return b"", error
-    if not texts:
-        return output, error
-    text = scrubbed(output.decode("utf-8", "replace"), texts)
-    # What stands for a text may be longer than the text.
-    output = text.encode("utf-8", "replace")[-OUTPUT_MAX_BYTES:]
-    if error is not None:
+    if texts:
+        text = scrubbed(output.decode("utf-8", "replace"), texts)
+        # What stands for a text may be longer than the text.
+        output = text.encode("utf-8", "replace")[-OUTPUT_MAX_BYTES:]
+    if texts and error is not None:
         error = msgspec.structs.replace(
             error,
-            message=capped(scrubbed(error.message, texts), MESSAGE_MAX_CHARS),
-            traceback=scrubbed(error.traceback, texts)[-TRACEBACK_MAX_CHARS:],
+            message=scrubbed(error.message, texts),
+            traceback=scrubbed(error.traceback, texts),
         )
-    return output, error
+    return output, None if error is None else _shortened(error)
+
+
+def _shortened(error: Raised) -> Raised:
+    """Return it with texts that can be sent: the message's begin, the stack's end."""
+    text = error.traceback
+    if len(text) > TRACEBACK_MAX_CHARS:
+        cut = len(text) - TRACEBACK_MAX_CHARS + _CUT_CHARS
+        text = f"[{cut} characters before this left out]\n{text[cut:]}"
+    return msgspec.structs.replace(
+        error,
+        message=_clean(capped(error.message, MESSAGE_MAX_CHARS)),
+        traceback=_clean(text),
+    )
 
 
 def _describe(exc: BaseException, memory_bytes: int) -> Raised:
@@ -111,8 +137,8 @@ def _describe(exc: BaseException, memory_bytes: int) -> Raised:
         message += f" (its delay is not usable: {error})"
     return Raised(
         classes=_classes(exc),
-        message=_clean(capped(message, MESSAGE_MAX_CHARS)),
-        traceback=_clean(_traceback(exc)),
+        message=str.__str__(message),  # else a subclass, whose methods are the user's
+        traceback=_traceback(exc),
         give_up=isinstance(exc, GiveUp),
         soft_timeout=_is_soft_timeout(exc),
         retry_in_s=retry_in_s,
@@ -169,15 +195,11 @@ def _classes(exc: BaseException) -> list[str]:
 
 
 def _traceback(exc: BaseException) -> str:
-    """Format its traceback without our own frames; the tail, if it is long."""
-    described = traceback.TracebackException(
+    """Format its traceback without our own frames."""
+    whole = traceback.TracebackException(
         type(exc), exc, _without_ours(exc.__traceback__), limit=-FRAMES_MAX
     )
-    text = "".join(described.format())
-    cut = len(text) - TRACEBACK_MAX_CHARS
-    if cut <= 0:
-        return text
-    return f"[{cut} characters before this left out]\n{text[cut:]}"
+    return "".join(whole.format())
 
 
 def _without_ours(tb: TracebackType | None) -> TracebackType | None:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from jobpool.core.application.redaction import (
+    EVERYTHING,
     HIDDEN,
     SECRETS_MAX,
     hidden,
@@ -73,12 +74,33 @@ def test_texts_are_found_as_they_are_written():
 
 
 def test_the_longest_text_goes_first():
-    """Else the rest of it would stay; and there are so many at most."""
+    """Else the rest of it would stay."""
     assert scrubbed("12345678", secrets_in({"a": ["1234", "12345678"]}, ["a"])) == (
         HIDDEN
     )
-    many = secrets_in({"a": [f"{n:04}" for n in range(1000)]}, ["a"])
-    assert len(many) == SECRETS_MAX
+
+
+def test_many_long_values_do_not_keep_a_short_one_from_being_hidden():
+    """All are looked for; if they are too many, no text is shown at all."""
+    for count in (SECRETS_MAX - 1, SECRETS_MAX):
+        value = {"a": [f"long {n:09}" for n in range(count)], "b": "4711"}
+        secrets = secrets_in(value, ["a", "b"])
+        assert "4711" not in scrubbed("no bank has 4711", secrets)
+        assert "4711" not in json.dumps(scrubbed_json([4711, "4711"], secrets))
+    assert secrets == EVERYTHING
+    assert scrubbed("", secrets) == ""
+
+
+@pytest.mark.parametrize("unit", ["bytes", "characters"])
+@pytest.mark.parametrize("rest", ["0815 is bad", "\ufffd1 0815 is bad", " 0815"])
+def test_a_text_may_begin_in_the_midst_of_a_secret(unit, rest):
+    """Where its beginning was left out; what stands there by chance stays."""
+    mark = f"[12 {unit} before this left out]\n"
+    clean = scrubbed(mark + rest, ["4711 0815", "715 is b"])
+    assert clean.replace("\ufffd", "").startswith(f"{mark}{HIDDEN}")
+    assert "0815" not in clean
+    other = f"{mark}so 15 is bad"
+    assert scrubbed(other, ["4711 0815", "815"]) == other
 
 
 def test_json_has_no_secret_in_any_place():
@@ -95,7 +117,7 @@ def test_a_value_without_end_is_hidden_whole():
     for _ in range(5000):
         deep = [deep]
     assert hidden({"a": deep}, ["a.b"]) == HIDDEN
-    assert secrets_in({"a": deep}, ["a.b"]) == []
+    assert secrets_in({"a": deep, "b": "4711"}, ["a.b", "b"]) == EVERYTHING
 
 
 def test_a_schema_tells_what_is_hidden_and_its_digest_does_not_change():

@@ -6,6 +6,7 @@ import pytest
 from jobpool.sandbox.child.exception_report import (
     MESSAGE_MAX_CHARS,
     TRACEBACK_MAX_CHARS,
+    described,
     failed,
     redacted,
 )
@@ -61,6 +62,35 @@ def test_what_grows_keeps_to_its_caps():
     )
     caps = {"result_max_bytes": 1, "checkpoint_max_bytes": 1}
     assert screened([done], **caps) == ([done], None)
+
+
+@pytest.mark.parametrize("chars", [MESSAGE_MAX_CHARS, 3 * TRACEBACK_MAX_CHARS])
+def test_a_text_longer_than_what_is_kept_is_left_out(chars):
+    """Cut first, none of it would be found, and its beginning or end be kept."""
+    letter = "".join(f"{n:08}" for n in range(chars // 8 + 1))
+    error = described(ValueError(f"cannot read {letter}"))
+    output = b"[9 bytes before this left out]\n" + letter[9:].encode()
+    output, clean = redacted(output, error, JOB, lambda *_: [letter])
+    assert clean.message == "cannot read [redacted]"
+    assert clean.traceback.endswith("ValueError: cannot read [redacted]\n")
+    assert output == b"[9 bytes before this left out]\n[redacted]"
+
+
+def test_a_message_that_is_no_plain_text_is_described():
+    """Its methods are the user's: none of them is called later."""
+
+    class Text(str):
+        __slots__ = ()
+
+        def encode(self, *_):
+            raise SystemExit
+
+    class Odd(Exception):
+        def __str__(self):
+            return Text("odd")
+
+    _, clean = redacted(b"", described(Odd()), JOB, lambda *_: [])
+    assert (type(clean.message), clean.message) == (str, "odd")
 
 
 def test_nothing_is_looked_for_where_nothing_was_said():
