@@ -118,7 +118,7 @@ def times(seen: Outlook) -> list[dict[str, str]]:
     """Return the next times for ``--json``."""
     return [
         {
-            "at": local_time(at_ms, "UTC").isoformat(),
+            "at": iso_time(at_ms) or "",
             "local": local_time(at_ms, seen.tz).isoformat(),
         }
         for at_ms in seen.upcoming_ms
