@@ -70,6 +70,21 @@ def test_a_clock_that_had_jumped_silences_no_schedule(store, clock):
     assert store.tick().enqueued == 2
 
 
+def test_a_time_that_comes_again_cancels_no_job_of_its_own(store, clock):
+    """A clock that goes back by seconds, as NTP sets it: its tick is there already."""
+    put(store, "newest", overlap=Overlap.CANCEL_OTHER)
+    put(store, "retried")
+    clock.advance(60)
+    assert store.tick().enqueued == 2
+    for granted in lease(store):
+        store.settle([ended(granted, now_ms=clock.utc_ms())])
+    for seconds in (-3, 3):
+        clock.advance(seconds)
+        stepped = store.tick()
+        assert (stepped.canceled, stepped.enqueued, stepped.buffered) == (0, 0, 0)
+    assert {job.state for job in store.find(Filter())} == {JobState.PENDING}
+
+
 def test_overlap_cancel_other_asks_what_runs_to_stop(store, clock):
     """The tick gets its job when that has ended."""
     put(store, overlap=Overlap.CANCEL_OTHER)

@@ -79,7 +79,11 @@ class ScheduleKeeping(Enqueueing):
                 (one for one in self._database.schedules.values() if self._is_due(one)),
                 key=lambda one: (one.next_at_ms or 0, one.id),
             )
-            steps = [step(one, self._unended(one.id), now_ms) for one in found[:limit]]
+            known = self._database.ticks.of
+            steps = [
+                step(one, self._unended(one.id), now_ms, known[one.id])
+                for one in found[:limit]
+            ]
             enqueued = canceled = 0
             for one in steps:
                 canceled += sum(self._cancel(i, now_ms) for i in one.cancel)

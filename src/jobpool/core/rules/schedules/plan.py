@@ -76,6 +76,8 @@ def plan(state: ScheduleState, now_ms: int, *, limit: int = 100) -> Plan:
     )
     chosen = due.ticks[:limit]
     for nominal_ms, is_backfilled in chosen:
+        if nominal_ms in state.known_ms:
+            continue  # Its own job would be in its way, and be canceled for it.
         if is_backfilled:
             turns.add_backfilled(nominal_ms)
         else:

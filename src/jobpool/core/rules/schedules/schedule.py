@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -134,3 +135,6 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
     """It has no ticks before; `FOREVER_MS`: the pause has no end."""
     ticks: tuple[OpenTick, ...] = ()
     """All that are buffered or open, in any order."""
+    known_ms: Container[int] = ()
+    """Nominal times that have a tick already: their times come again when the clock
+    goes back."""

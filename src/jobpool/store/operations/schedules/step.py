@@ -6,7 +6,7 @@ What begins, what waits and when the next step is due is decided by
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -76,13 +76,19 @@ class Step(NamedTuple):
         return self._replace(schedule=_replace(self.schedule, next_at_ms=next_ms))
 
 
-def step(stored: StoredSchedule, ticks: Sequence[StoredTick], now_ms: int) -> Step:
+def step(
+    stored: StoredSchedule,
+    ticks: Sequence[StoredTick],
+    now_ms: int,
+    known_ms: Container[int] = (),
+) -> Step:
     """Return what a step does to a schedule.
 
     Args:
         stored: its row.
         ticks: those that have not ended.
         now_ms: the store's clock.
+        known_ms: nominal times that have a tick, as far as it would store new ones.
     """
     if stored.retired_at_ms is not None:
         return Step(_replace(stored, next_at_ms=None, waits=WAITS_NOT))
@@ -99,7 +105,9 @@ def step(stored: StoredSchedule, ticks: Sequence[StoredTick], now_ms: int) -> St
     ends_ms = [t.finished_ms for t in ticks if t.finished_ms is not None]
     stored = _replace(stored, last_end_ms=max(ends_ms, default=stored.last_end_ms))
     try:
-        found = plan(_state(stored, declared, ticks), now_ms, limit=NEW_TICKS_MAX)
+        found = plan(
+            _state(stored, declared, ticks, known_ms), now_ms, limit=NEW_TICKS_MAX
+        )
     except ConfigError as exc:
         # The rule was checked where it was put, so this host lacks its time zone.
         later = _replace(stored, next_at_ms=now_ms + ELSEWHERE_MS)
@@ -216,7 +224,10 @@ def resumed(
 
 
 def _state(
-    stored: StoredSchedule, declared: Declared, ticks: Sequence[StoredTick]
+    stored: StoredSchedule,
+    declared: Declared,
+    ticks: Sequence[StoredTick],
+    known_ms: Container[int],
 ) -> ScheduleState:
     return ScheduleState(
         name=stored.name,
@@ -230,6 +241,7 @@ def _state(
             OpenTick(tick.nominal_ms, tick.progress, tick.job_id, tick.is_backfilled)
             for tick in ticks
         ),
+        known_ms=known_ms,
     )
 
 

@@ -21,7 +21,7 @@ from jobpool.errors import JobpoolBug
 from jobpool.store.operations.enqueue import Enqueueing
 from jobpool.store.operations.repair import Repairing
 from jobpool.store.operations.schedules.step import AGAIN_MS, Step, step
-from jobpool.store.operations.schedules.ticks import open_ticks
+from jobpool.store.operations.schedules.ticks import known_times, open_ticks
 from jobpool.store.records import Ticked
 from jobpool.store.statements.parameters import as_json, chunks
 from jobpool.store.statements.schedules import read_schedules
@@ -77,7 +77,15 @@ class Ticking(Repairing, Enqueueing):
             self._note(f"schedule {row[0]}", "deleted")
         ids = [one.id for one in stored]
         ticks = open_ticks(session, ids, self._HOLD_RETRIES) if ids else {}
-        return [step(one, ticks.get(one.id, ()), now_ms) for one in stored]
+        steps = [step(one, ticks.get(one.id, ()), now_ms) for one in stored]
+        new = [(tick.schedule, tick.nominal_ms) for one in steps for tick in one.new]
+        known = known_times(session, new)
+        return [
+            step(one, ticks.get(one.id, ()), now_ms, known[one.id])
+            if one.id in known
+            else made
+            for one, made in zip(stored, steps, strict=True)
+        ]
 
     def _carry_out(self, session: Session, steps: Sequence[Step], now_ms: int) -> Done:
         """Store what steps do, and enqueue their jobs."""

@@ -93,3 +93,19 @@ def open_ticks(
     for tick in ticks:
         found[tick.schedule].append(tick)
     return found
+
+
+def known_times(
+    session: Session, new: Sequence[tuple[int, int]]
+) -> Mapping[int, Collection[int]]:
+    """Return which nominal times have a tick already, by schedule.
+
+    Args:
+        session: in a transaction in which the schedules are locked.
+        new: schedules, each with a time.
+    """
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    rows = session.rows("known_ticks", rows=as_json(new)) if new else ()
+    for schedule, at_ms in rows:
+        found[schedule].add(at_ms)
+    return found

@@ -62,6 +62,18 @@ SELECT nominal_at_ms
 FROM jobpool.ticks
 WHERE schedule = %(id)s AND nominal_at_ms BETWEEN %(from_ms)s AND %(to_ms)s
 
+-- name: known_ticks
+-- :rows holds [schedule, nominal time]: those that are there already.
+SELECT t.schedule, t.nominal_at_ms
+FROM jsonb_array_elements(%(rows)s::jsonb) AS new (value)
+CROSS JOIN LATERAL (
+  SELECT one.schedule, one.nominal_at_ms
+  FROM jobpool.ticks AS one
+  WHERE one.schedule = (new.value ->> 0)::bigint
+    AND one.nominal_at_ms = (new.value ->> 1)::bigint
+  OFFSET 0
+) AS t
+
 -- name: insert_ticks
 -- One whose nominal time is there already is left out.
 INSERT INTO jobpool.ticks (

@@ -37,6 +37,14 @@ SELECT nominal_at_ms
 FROM jobpool_ticks
 WHERE schedule = :id AND nominal_at_ms BETWEEN :from_ms AND :to_ms
 
+-- name: known_ticks
+-- :rows holds [schedule, nominal time]: those that are there already.
+SELECT t.schedule, t.nominal_at_ms
+FROM json_each(:rows) AS new
+CROSS JOIN jobpool_ticks AS t
+  ON t.schedule = json_extract(new.value, '$[0]')
+  AND t.nominal_at_ms = json_extract(new.value, '$[1]')
+
 -- name: insert_ticks
 -- One whose nominal time is there already is left out.
 INSERT INTO jobpool_ticks (
