@@ -52,7 +52,8 @@ def check_redact(paths: Sequence[str], schema: bytes, kind: str) -> None:
             known = ", ".join(whole.get("properties", {})) or "no arguments"
             raise ConfigError(
                 f"redact: {path!r} is not among the arguments of {kind} ({known}), "
-                "and would hide nothing; mind nested names as well"
+                "and would hide nothing; mind nested names as well. A path goes "
+                "through lists, not through mappings: name these themselves"
             )
 
 
@@ -62,8 +63,7 @@ def _leads_on(
     """Say whether a path may lead to a value that fits a part of a schema."""
     if not path:
         return True
-    if "$ref" in node:
-        node = whole.get("$defs", {}).get(node["$ref"].rpartition("/")[2], {})
+    node = _referred(node, whole)
     if branches := node.get("anyOf") or node.get("oneOf") or node.get("allOf"):
         return any(_leads_on(branch, whole, path) for branch in branches)
     kinds = node.get("type")
@@ -77,8 +77,35 @@ def _leads_on(
     if "object" in kinds:
         properties = node.get("properties", {})
         others = node.get("additionalProperties", not properties)
-        inside.append((properties.get(path[0], others), path[1:]))
+        # A mapping's values are not in the path: it would have named one of its keys.
+        if path[0] in properties or not _declares(others, whole, path[0]):
+            inside.append((properties.get(path[0], others), path[1:]))
     return any(
         _leads_on(one, whole, rest) if isinstance(one, dict) else one is True
         for one, rest in inside
     )
+
+
+def _declares(node: Any, whole: Mapping[str, Any], name: str) -> bool:
+    """Say whether the objects that fit a part of a schema have a field of this name."""
+    if not isinstance(node, dict):
+        return False
+    node = _referred(node, whole)
+    branches = [
+        *(one for word in ("anyOf", "oneOf", "allOf") for one in node.get(word, ())),
+        *node.get("prefixItems", ()),
+        node.get("items"),
+    ]
+    return name in node.get("properties", {}) or any(
+        _declares(one, whole, name) for one in branches
+    )
+
+
+def _referred(node: Mapping[str, Any], whole: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of a schema that another one refers to, or that one."""
+    if "$ref" not in node:
+        return node
+    found: Mapping[str, Any] = whole.get("$defs", {}).get(
+        node["$ref"].rpartition("/")[2], {}
+    )
+    return found

@@ -58,6 +58,21 @@ def test_a_path_that_leads_nowhere_is_refused(path):
 
 
 @pytest.mark.parametrize(
+    "mapping", [dict[str, Bank], dict[str, list[Bank]], dict[str, Bank | None]]
+)
+def test_a_path_does_not_lead_through_a_mapping(mapping):
+    """``banks.iban`` would be what the mapping has under the key iban."""
+
+    def charge(banks):
+        del banks
+
+    charge.__annotations__["banks"] = mapping
+    with pytest.raises(ConfigError, match="not through mappings"):
+        spec_of(["banks.iban"], charge)
+    spec_of(["banks", "banks.acme.iban", "banks.acme"], charge)
+
+
+@pytest.mark.parametrize(
     ("redact", "words"),
     [
         ("card", r"write \['card'\]"),
