@@ -256,3 +256,15 @@ def test_a_restored_store_with_schedules_asks_what_becomes_of_them(store):
     (row,) = store.audits(AuditFilter())
     assert json.loads(row.target)["schedules"] == "skip"
     assert store.schedules()[0].next_ms <= now_ms(), "it is planned anew"
+
+
+def test_a_person_is_asked_what_becomes_of_them(store, monkeypatch):
+    """On a terminal; what was answered is done."""
+    store.end_run(RUN.id)
+    store.put_schedule(declared("nightly", DAILY))
+    monkeypatch.setattr("jobpool.cli.admin.restored._can_ask", lambda: True)
+    done = run("restored", stdin="what?\ncatch-up\n")
+    assert "The store has 1 schedule. What they have missed" in done.stderr
+    assert "1 schedule --schedules catch-up" in words(done)
+    (row,) = store.audits(AuditFilter())
+    assert json.loads(row.target)["schedules"] == "catch up"

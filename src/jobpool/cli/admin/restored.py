@@ -148,7 +148,7 @@ def _choose(store: Store, choice: str | None, *, asks: bool) -> str | None:
         return None
     if choice is None:
         has = counted(schedules, "schedule")
-        if not (asks and sys.stdin.isatty()):
+        if not (asks and _can_ask()):
             raise UsageError(
                 f"the store has {has}; say what becomes of what they have missed since "
                 "the backup: --schedules skip, or --schedules catch-up for what their "
@@ -157,8 +157,13 @@ def _choose(store: Store, choice: str | None, *, asks: bool) -> str | None:
         choice = click.prompt(
             f"The store has {has}. What they have missed since the backup",
             type=click.Choice(list(_CHOICES)),
+            err=True,
         )
     return choice
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()
 
 
 def _plan(store: Store, lost_since_ms: int | None, seen_id: int) -> _Plan:
