@@ -35,8 +35,8 @@ _FIRST_STEP, _STEP_MAX = 50, 500
 _PAGE = 1000
 _PERSONAL = ("tenant", "key")
 """Conditions of a filter that may name a person."""
-_IMPERSONAL = ("kind", "kind_to", "pool", "ids", "new_ids")
-"""What names code or jobs, and no tenant, even if it reads the same."""
+_IMPERSONAL = ("kind", "kind_to", "pool", "ids", "new_ids", "when", "schedules")
+"""What names code, jobs or times, and no tenant, even if it reads the same."""
 
 
 class Survey(NamedTuple):

@@ -156,10 +156,11 @@ def test_entries_about_a_tenant_no_longer_name_it(store):
     )
 
 
-@pytest.mark.parametrize("tenant", ["shop", "io", "7"])
+@pytest.mark.parametrize("tenant", ["shop", "io", "7", "day"])
 def test_entries_about_others_stay_whatever_the_tenant_is_called(store, tenant):
-    """Kinds, pools and ids are no tenant's name, though they may read like one."""
+    """Kinds, pools, ids and times are not one, though they may read like one."""
     target = {"kind": "shop.pay", "pool": "io", "tenant": "other", "ids": "7-9"}
+    target |= {"when": "at 02:00 every day, Europe/Berlin"}
     audit_id = entry(store, "wrong bill", **target)
     operate(store, ADMIN, of_tenant(tenant))
     (row,) = (row for row in trail(store) if row.id == audit_id)
