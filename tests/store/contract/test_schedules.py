@@ -183,6 +183,24 @@ def test_old_ticks_go_with_their_jobs_but_the_last_one_stays(store, clock):
     assert states(store) == [TickState.DONE, TickState.OPEN, TickState.SKIPPED]
 
 
+def test_a_tick_whose_end_nobody_saw_holds_up_no_other(store, clock):
+    """Its job was pruned as soon as it had ended, by whoever keeps none."""
+    put(store, "rests", rule=Rule(every_ms=2 * MINUTE_MS, from_end=True))
+    put(store, "waits", every_ms=4 * MINUTE_MS, overlap=Overlap.BUFFER_ONE)
+    for expected in ((1, 0), (1, 0), (0, 0), (0, 1)):
+        clock.advance(120)
+        stepped = store.tick()
+        assert (stepped.enqueued, stepped.buffered) == expected
+    for granted in lease(store):
+        store.settle([succeeded(granted)])
+    store.prune(Retention(succeeded_s=-1.0))
+    assert store.tick().enqueued == 1
+    assert states(store, "waits") == [TickState.OPEN]
+    clock.advance(120)
+    assert store.tick().enqueued == 1
+    assert states(store, "rests") == [TickState.DONE, TickState.OPEN]
+
+
 def test_a_job_that_replaces_a_ticks_job_takes_the_tick_over(store, clock):
     """It is told of it, and counts as it; the old job can be pruned."""
     put(store)

@@ -332,10 +332,10 @@ class ScheduleKeeping(Enqueueing):
             {Progress.ENDED, Progress.DEAD},
             {Progress.ENDED, Progress.DEAD, Progress.RETRYING},
         )
-        return stored.waits > 0 and any(
-            tick.progress in wanted[stored.waits - 1]
-            for tick in self._unended(stored.id)
-        )
+        if not stored.waits:
+            return False
+        ticks = [t for t in self._unended(stored.id) if t.job_id is not None]
+        return not ticks or any(t.progress in wanted[stored.waits - 1] for t in ticks)
 
     def _unended(self, schedule: int) -> list[StoredTick]:
         found = []

@@ -103,6 +103,8 @@ def step(
             notice=Notice(name=stored.name, paused=why),
         )
     ends_ms = [t.finished_ms for t in ticks if t.finished_ms is not None]
+    if stored.waits and all(t.job_id is None for t in ticks):
+        ends_ms = [now_ms]  # What it waits for was deleted together with its job.
     stored = _replace(stored, last_end_ms=max(ends_ms, default=stored.last_end_ms))
     try:
         found = plan(

@@ -5,7 +5,8 @@
 
 -- name: schedules_due
 -- The next moment that a step has to do with, the latest at which one has planned, and
--- whether a tick has ended, or begun to wait for a retry, that others wait for.
+-- whether a tick has ended, or begun to wait for a retry, that others wait for. One that
+-- is gone has ended: it is deleted with its job.
 SELECT
   (SELECT min(next_at_ms) FROM jobpool.schedules WHERE next_at_ms IS NOT NULL),
   (SELECT max(planned_at_ms) FROM jobpool.schedules WHERE next_at_ms IS NOT NULL),
@@ -13,12 +14,12 @@ SELECT
   EXISTS (
     SELECT 1
     FROM jobpool.schedules AS s
-    CROSS JOIN LATERAL (
+    LEFT JOIN LATERAL (
       SELECT t.job_id
       FROM jobpool.ticks AS t
       WHERE t.schedule = s.id AND t.ended_at_ms IS NULL AND t.state = 'open'
       OFFSET 0
-    ) AS t
+    ) AS t ON true
     LEFT JOIN LATERAL (
       SELECT one.id, one.finished_at_ms, one.state, one.attempt
       FROM jobpool.jobs AS one
@@ -57,12 +58,13 @@ WITH found AS MATERIALIZED (
     FROM jobpool.schedules AS w
     WHERE w.waits > 0 AND EXISTS (
       SELECT 1
-      FROM (
+      FROM (SELECT 1) AS one
+      LEFT JOIN LATERAL (
         SELECT t.job_id
         FROM jobpool.ticks AS t
         WHERE t.schedule = w.id AND t.ended_at_ms IS NULL AND t.state = 'open'
         OFFSET 0
-      ) AS t
+      ) AS t ON true
       LEFT JOIN LATERAL (
         SELECT one.id, one.finished_at_ms, one.state, one.attempt
         FROM jobpool.jobs AS one

@@ -3,7 +3,8 @@
 
 -- name: schedules_due
 -- The next moment that a step has to do with, the latest at which one has planned, and
--- whether a tick has ended, or begun to wait for a retry, that others wait for.
+-- whether a tick has ended, or begun to wait for a retry, that others wait for. One that
+-- is gone has ended: it is deleted with its job.
 SELECT
   (SELECT min(next_at_ms) FROM jobpool_schedules WHERE next_at_ms IS NOT NULL),
   (SELECT max(planned_at_ms) FROM jobpool_schedules WHERE next_at_ms IS NOT NULL),
@@ -11,9 +12,10 @@ SELECT
   EXISTS (
     SELECT 1
     FROM jobpool_schedules AS s
-    CROSS JOIN jobpool_ticks AS t ON t.schedule = s.id
+    LEFT JOIN jobpool_ticks AS t
+      ON t.schedule = s.id AND t.ended_at_ms IS NULL AND t.state = 'open'
     LEFT JOIN jobpool_jobs AS j ON j.id = t.job_id
-    WHERE s.waits > 0 AND t.ended_at_ms IS NULL AND t.state = 'open'
+    WHERE s.waits > 0
       AND (
         j.id IS NULL OR j.finished_at_ms IS NOT NULL
         OR (s.waits = 2 AND +j.state <> 'leased' AND j.attempt > 0)
@@ -53,13 +55,12 @@ WHERE s.id IN (
     FROM jobpool_schedules AS w
     WHERE w.waits > 0 AND EXISTS (
       SELECT 1
-      FROM jobpool_ticks AS t
+      FROM (SELECT 1) AS one
+      LEFT JOIN jobpool_ticks AS t
+        ON t.schedule = w.id AND t.ended_at_ms IS NULL AND t.state = 'open'
       LEFT JOIN jobpool_jobs AS j ON j.id = t.job_id
-      WHERE t.schedule = w.id AND t.ended_at_ms IS NULL AND t.state = 'open'
-        AND (
-          j.id IS NULL OR j.finished_at_ms IS NOT NULL
-          OR (w.waits = 2 AND +j.state <> 'leased' AND j.attempt > 0)
-        )
+      WHERE j.id IS NULL OR j.finished_at_ms IS NOT NULL
+        OR (w.waits = 2 AND +j.state <> 'leased' AND j.attempt > 0)
     )
     ORDER BY coalesce(w.next_at_ms, 0), w.id
     LIMIT :limit
