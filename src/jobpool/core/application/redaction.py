@@ -29,6 +29,8 @@ SECRET_CHARS_MIN = 4
 """Shorter values are not looked for in texts: a 1 would be found everywhere."""
 SECRETS_MAX = 2000
 """So many values of one job are looked for in texts; with more, no text is shown."""
+_LINES_MAX = 1000
+"""A text that has all lines of a longer secret is hidden: to search it takes long."""
 EVERYTHING = [""]
 """Secrets of a job whose texts are hidden as wholes: they cannot all be looked for."""
 _CUT = re.compile(r"\[\d+ (?:bytes|characters) before this left out\]\n\ufffd*")
@@ -151,6 +153,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(one)
     elif isinstance(value, str):
         yield from (value, repr(value)[1:-1], json.dumps(value)[1:-1])
+        yield json.dumps(value, ensure_ascii=False)[1:-1]
     elif value is not None and not isinstance(value, bool):
         yield str(value)
 
@@ -168,7 +171,22 @@ def scrubbed(text: str, secrets: Sequence[str]) -> str:
     for secret in secrets:
         # One character meanwhile: a secret may be part of what stands for others.
         text = text.replace(secret, _GAP)
+        if "\n" in secret:
+            text = _without_indented(text, secret)
     return text.replace(_GAP, HIDDEN)
+
+
+def _without_indented(text: str, secret: str) -> str:
+    """Return a text without a secret of several lines, each of which is indented.
+
+    So a traceback of a group of exceptions has it.
+    """
+    lines = secret.split("\n")
+    if not all(line in text for line in lines):
+        return text
+    if len(lines) > _LINES_MAX:
+        return HIDDEN
+    return re.sub(r"\n[ \t|]*".join(map(re.escape, lines)), _GAP, text)
 
 
 def _without_end(text: str, secrets: Iterable[str]) -> str:

@@ -2,7 +2,9 @@
 
 import base64
 import json
+import traceback
 
+import msgspec
 import pytest
 
 from jobpool.core.application.redaction import (
@@ -71,6 +73,34 @@ def test_texts_are_found_as_they_are_written():
         assert part not in clean
     assert "xyz" in clean
     assert "True" in clean
+
+
+def test_texts_are_found_in_json_of_any_library():
+    """The standard one escapes what is not ASCII, others do not."""
+    secrets = secrets_in({"c": 'Stra\u00dfe "7"'}, ["c"])
+    text = msgspec.json.encode(['Stra\u00dfe "7"']).decode()
+    assert scrubbed(text, secrets) == f'["{HIDDEN}"]'
+
+
+def test_lines_are_found_where_they_are_indented():
+    """As by a traceback of a group of exceptions; other lines stay as they are."""
+    secret = "-- BEGIN --\n  4711\n\n0815"
+    inner = ExceptionGroup("inner", [ValueError(f"bad {secret}")])
+    error = ExceptionGroup("outer", [inner])
+    text = "".join(traceback.format_exception(error))
+    clean = scrubbed(text, secrets_in({"c": secret}, ["c"]))
+    assert f"| ValueError: bad {HIDDEN}\n" in clean
+    assert ("4711" in text, "4711" in clean, "0815" in clean) == (True, False, False)
+    lines = "-- BEGIN --\n0815\n  4711"
+    assert scrubbed(lines, [secret]) == lines
+
+
+def test_a_text_with_all_lines_of_a_long_secret_is_hidden():
+    """Wherever they stand: to look for them would take too long."""
+    secret = "".join(f"{n:04}\n" for n in range(2000))
+    text = "  " + secret.replace("\n", "\n  ")
+    assert scrubbed(text, [secret]) == HIDDEN
+    assert scrubbed(text[:-9], [secret]) == text[:-9]
 
 
 def test_the_longest_text_goes_first():
