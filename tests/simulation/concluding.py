@@ -66,7 +66,7 @@ def _final_jobs(world: World) -> Iterator[FinalJob]:
     hooks: Counter[str] = Counter()
     standing = world.database.jobs.newest_first()
     for row in sorted([*world.deleted, *standing], key=lambda row: row.id):
-        call = call_of(row.new.payload)
+        call = world.schedules.call_of(row, call_of(row.new.payload))
         if call.startswith("hook:"):
             hooks[call] += 1
             call = f"{call}:{hooks[call]}"

@@ -6,6 +6,7 @@ from random import Random
 
 from msgspec.structs import replace
 
+from simulation.drawschedules import with_schedules
 from simulation.killers import draw_killers
 from simulation.plan import Fate, Fault, JobPlan, Plan
 from simulation.versions import with_versions
@@ -142,7 +143,7 @@ def draw(seed: int) -> Plan:
         quiet_at_s=quiet_at_s,
         hooks=r.random() < 0.3,
     )
-    return with_versions(plan)
+    return with_schedules(with_versions(plan))
 
 
 def _jobs(

@@ -314,6 +314,19 @@ class Nemesis:
         del fault
         self._world.require()
 
+    def deploy(self, fault: Fault) -> None:
+        """Deploy the application's second version."""
+        del fault
+        self._world.schedules.deploy()
+
+    def pause_schedule(self, fault: Fault) -> None:
+        """Pause a schedule for a while."""
+        self._world.schedules.change("pause", fault.where, fault.seconds)
+
+    def remove_schedule(self, fault: Fault) -> None:
+        """Remove a schedule, and put it again after a while."""
+        self._world.schedules.change("remove", fault.where, fault.seconds)
+
     # -- what is by chance -------------------------------------------------------------
 
     def fork_refused(self, fault: Fault) -> None:

@@ -12,6 +12,9 @@ from typing import Literal
 
 import msgspec
 
+from jobpool.core.rules.schedules.policy import Policy
+from jobpool.core.rules.schedules.rule import Rule
+
 FateName = Literal[
     "ok",
     "fail",
@@ -76,6 +79,21 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     """When its producer makes the same call again; there, a key says that it is."""
 
 
+class SchedulePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule to be put, or one that the application declares."""
+
+    name: str
+    at_s: float
+    """When it is put."""
+    kind: str
+    rule: Rule
+    policy: Policy
+    versions: tuple[str, ...] = ()
+    """Of the application, that declare it; none: operators put it."""
+    fates: tuple[Fate, ...]
+    """Of its jobs' attempts, in turn."""
+
+
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """Something bad, or an operator."""
 
@@ -108,6 +126,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Polls are rare, so that hours cost little."""
     jobs: tuple[JobPlan, ...]
     faults: tuple[Fault, ...]
+    schedules: tuple[SchedulePlan, ...] = ()
     quiet_at_s: float
     """From then on nothing bad happens; None does to a safety-only scenario."""
     hooks: bool = False

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from simulation import plantedcore, plantedlong, plantedstore
+from simulation import plantedcore, plantedlong, plantedschedules, plantedstore
 from simulation.planting import BUGS, planted
 
-__all__ = ["BUGS", "planted", "plantedcore", "plantedlong", "plantedstore"]
+__all__ = [
+    "BUGS",
+    "planted",
+    "plantedcore",
+    "plantedlong",
+    "plantedschedules",
+    "plantedstore",
+]

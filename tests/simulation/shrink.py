@@ -39,6 +39,9 @@ def shrink(result: Result) -> Result:
     replace = msgspec.structs.replace
     _smaller(best.plan.faults, lambda part: fails(replace(best.plan, faults=part)))
     _smaller(best.plan.jobs, lambda part: fails(replace(best.plan, jobs=part)))
+    _smaller(
+        best.plan.schedules, lambda part: fails(replace(best.plan, schedules=part))
+    )
     _smaller(best.plan.faults, lambda part: fails(replace(best.plan, faults=part)))
     for simpler in ({"supervisors": 1}, {"hooks": False}, {"recycle_jobs": 10_000}):
         fails(replace(best.plan, **simpler))  # type: ignore[arg-type]
@@ -81,6 +84,8 @@ def _lines(result: Result) -> Iterator[str]:
         yield f"  fault {fault}"
     for job in plan.jobs:
         yield f"  job {job}"
+    for schedule in plan.schedules:
+        yield f"  schedule {schedule}"
     yield "what happened:"
     about = (RunBegan, RunEnded, Disturbed)
     records = [

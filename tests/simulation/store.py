@@ -17,11 +17,12 @@ from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import FeatureHeldBack, OutcomeUnknown, StoreUnavailable
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables import Row
-from jobpool.store.records import LeaseBatch, Receipt
+from jobpool.store.records import LeaseBatch, Published, Receipt, Ticked
 from simulation.host import RunPath
 from simulation.kernel import Kernel, Process
 from support.store.history import Deleted, Expired, Granted, Operated, Record, Settled
@@ -313,6 +314,40 @@ class SimStore(MemoryStore):
                     )
         return count
 
+    # -- schedules ---------------------------------------------------------------------
+
+    def tick(self, limit: int | None = None) -> Ticked:
+        """See `Store.tick`; nobody asks where there are no schedules."""
+        schedules = self._world.schedules
+        if not schedules.has_any:
+            return Ticked()
+        with self.transaction():
+            before, now_ms = schedules.before(), self._clock.utc_ms()
+            done = super().tick(limit)
+            for call in schedules.stepped(before, now_ms):
+                self._note(call)
+        return done
+
+    def publish_schedules(self, run_id: str, declared: Sequence[Declared]) -> Published:
+        """See `Store.publish_schedules`."""
+        if not self._world.schedules.has_any:
+            return Published(is_newest=False)
+        with self.transaction():
+            found = super().publish_schedules(run_id, declared)
+            has_changed = bool(found.added or found.changed or found.retired)
+            self._world.schedules.published(run_id, has_changed=has_changed)
+        return found
+
+    def _cancel(self, job_id: int, now_ms: int) -> bool:
+        jobs = self._database.jobs
+        before = jobs.get(job_id)
+        is_canceled = super()._cancel(job_id, now_ms)
+        after = jobs.get(job_id)
+        if is_canceled and before is not None and after is not None:
+            self._world.sometimes["a job was canceled for a tick"] += 1
+            self._note(self._operated("cancel", before, after))
+        return is_canceled
+
     def wake(self) -> None:
         """See `Store.wake`: a hint, which may be lost."""
         self._world.wake()
@@ -374,16 +409,17 @@ class SimStore(MemoryStore):
                 changed = super().revive([job], states)
             after = jobs.get(job)
             if changed and before is not None and after is not None:
-                self._note(
-                    Operated(
-                        at_s=self._now_s(),
-                        job=job,
-                        what=what,
-                        before=before.state.value,
-                        after=after.state.value,
-                        store_ms=self._clock.utc_ms(),
-                    )
-                )
+                self._note(self._operated(what, before, after))
+
+    def _operated(self, what: str, before: Row, after: Row) -> Operated:
+        return Operated(
+            at_s=self._now_s(),
+            job=after.id,
+            what=what,
+            before=before.state.value,
+            after=after.state.value,
+            store_ms=self._clock.utc_ms(),
+        )
 
 
 def _through_link(name: str) -> Any:
@@ -414,6 +450,10 @@ for _name in (
     "waiting",
     "pause",
     "resume",
+    "put_schedule",
+    "pause_schedule",
+    "resume_schedule",
+    "remove_schedule",
 ):
     setattr(SimStore, _name, _through_link(_name))
 

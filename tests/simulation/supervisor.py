@@ -382,7 +382,7 @@ _COARSE_S = (
 )
 """The same except for what follows, so that hours cost little.
 
-No life has schedules.
+Few lives have schedules.
 """
 BREAKERS_S = 5.0
 """As really: while things go wrong supervisors must hear of each other's."""
@@ -394,7 +394,12 @@ RENEWALS = 5
 
 
 def check_often(
-    *, often: bool, ttl_s: float, quiet_s: float = 0.0, checks_s: float = 0.0
+    *,
+    often: bool,
+    ttl_s: float,
+    quiet_s: float = 0.0,
+    checks_s: float = 0.0,
+    ticks: bool = False,
 ) -> None:
     """Let supervisors that start from now on check as often as really, or rarely.
 
@@ -403,6 +408,7 @@ def check_often(
         ttl_s: of their leases.
         quiet_s: between two checks of what only changes while things go wrong.
         checks_s: nothing but renewals is done more often.
+        ticks: there are schedules: they are kept as really.
     """
     cancels_s, host_s = (max(each_s, quiet_s) for each_s in _COARSE_S[2:4])
     breakers_s = max(BREAKERS_S, quiet_s)
@@ -410,7 +416,8 @@ def check_often(
     rare_s = (*checks, max(FORMATS_S, quiet_s), ttl_s / RENEWALS)
     for ((module, name), real), rare in zip(_FINE.items(), rare_s, strict=True):
         least_s = checks_s if name not in {"FACTOR", "RENEW_EVERY_S"} else 0.0
-        setattr(module, name, real if often else max(rare, least_s))
+        is_real = often or (ticks and name in {"TICK_EVERY_S", "PUBLISH_EVERY_S"})
+        setattr(module, name, real if is_real else max(rare, least_s))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 
@@ -28,6 +29,7 @@ from simulation.host import Host, HostClock, RunDir, RunPath, StoreClock, Tree
 from simulation.kernel import EVENTS_MAX, LONG_EVENTS_MAX, Endless, Kernel, Process
 from simulation.nemesis import Nemesis
 from simulation.plan import Fate, Fault, JobPlan, Plan
+from simulation.schedules import APPLICATION, Schedules
 from simulation.store import Link, SimDatabase, SimStore
 from simulation.supervisor import SimSupervisor, check_often, in_virtual_time
 from simulation.versions import Versions
@@ -85,6 +87,8 @@ class World:
         self.nemesis = Nemesis(self)
         self.completions = Completions(self)
         self.versions = Versions(self)
+        self.schedules = Schedules(self)
+        self.schedules.declare()
         self._plans: dict[str, JobPlan] = {}
         self.snoozed: Counter[int] = Counter()
         """How often each job has said "not yet"."""
@@ -110,6 +114,7 @@ class World:
                 often=not self.plan.coarse,
                 ttl_s=self.plan.ttl_s,
                 checks_s=self.plan.checks_s,
+                ticks=self.schedules.has_any,
             )
             try:
                 self._run()
@@ -128,6 +133,7 @@ class World:
                 kernel.at(at_s, lambda n=number, j=job: self._produce(f"c{n}", j))
         for fault in plan.faults:
             kernel.at(fault.at_s, lambda f=fault: self.nemesis.do(f))
+        self.schedules.begin(self._change_schedule)
         kernel.run(plan.quiet_at_s)
         self._restless = False
         if self.versions.are_mixed:
@@ -135,15 +141,14 @@ class World:
         self.nemesis.be_quiet()
         self.reclaim_pause_s = QUIET_PAUSE_S
         ttl_s = max(QUIET_TTL_S, plan.ttl_s)
-        check_often(
-            often=False, ttl_s=ttl_s, quiet_s=QUIET_CHECKS_S, checks_s=plan.checks_s
-        )
+        self._check_rarely(ttl_s)
         self.settings = msgspec.structs.replace(self.settings, lease_ttl_s=ttl_s)
         for supervisor in self.supervisors:
             supervisor.hold_longer(self.settings)
             if not plan.coarse:
                 supervisor.feed(inp.Drain("a new version"))
         kernel.run(plan.quiet_at_s + 20.0)
+        self.schedules.end(lambda: self._tick_rarely(ttl_s))
         patience_s = LONG_PATIENCE_S if plan.is_long else PATIENCE_S
         kernel.run(plan.quiet_at_s + patience_s, self._is_done)
         kernel.run(kernel.now_s + max(SETTLE_S, CHECKS * plan.checks_s))
@@ -152,8 +157,22 @@ class World:
             supervisor.feed(inp.Drain("the end"))
         kernel.run(kernel.now_s + END_S, self._is_over)
 
+    def _check_rarely(self, ttl_s: float) -> None:
+        check_often(
+            often=False,
+            ttl_s=ttl_s,
+            quiet_s=QUIET_CHECKS_S,
+            checks_s=self.plan.checks_s,
+            ticks=not self.schedules.are_over,
+        )
+
+    def _tick_rarely(self, ttl_s: float) -> None:
+        self._check_rarely(ttl_s)
+        for supervisor in self.supervisors:
+            supervisor.hold_longer(self.settings)
+
     def _is_done(self) -> bool:
-        return self.database.jobs.unfinished == 0
+        return self.database.jobs.unfinished == 0 and self.schedules.are_over
 
     def _is_over(self) -> bool:
         return not any(s.process.alive for s in self.supervisors)
@@ -237,7 +256,10 @@ class World:
 
     def fate_of(self, frame: RunJob) -> Fate:
         """Return what an attempt does."""
-        job = self._plans.get(call_of(frame.payload))
+        call = call_of(frame.payload)
+        if fate := self.schedules.fate_of(call, frame):
+            return fate
+        job = self._plans.get(call)
         if job is None:
             return OK
         if self.snoozed[frame.id] < job.snoozes:
@@ -285,6 +307,11 @@ class World:
 
         self.kernel.spawn(self._producer, act)
 
+    def _change_schedule(self, act: Callable[[SimStore], object], name: str) -> None:
+        store = self._producer_store
+        attempt = self.schedules.attempt
+        self.kernel.spawn(self._producer, lambda: attempt(act, name, store))
+
     def require(self) -> None:
         """Ask for a feature of the newer release, until all is quiet."""
         store = self._producer_store
@@ -331,6 +358,7 @@ class World:
             pid_namespace=1,
             version="0",
             format=self.versions.deployed,
+            application=APPLICATION if self.schedules.has_any else None,
         )
 
     def run_of(self, name: str) -> RunDir:

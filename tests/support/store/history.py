@@ -228,6 +228,8 @@ class History(msgspec.Struct, kw_only=True):
     """What was left of processes, leases and files after the end."""
     broken: list[str] = []
     """Uncaught exceptions."""
+    wrong_ticks: list[str] = []
+    """What was wrong with schedules."""
     calm: bool = False
     """Nothing goes wrong but what jobs do."""
     ordered: bool = False

@@ -56,7 +56,7 @@ CHECKED_BY: Mapping[str, tuple[str, ...]] = {
     "I13": ("benchmarks",),
     "I14": ("store conformance", "simulation"),
     "I15": ("simulation", "chaos"),
-    "I16": (),  # there is no cron yet
+    "I16": ("simulation", "chaos", "store conformance"),
     "I17": ("store conformance", "property"),
     "I18": ("simulation", "chaos", "crash points"),
     "I19": ("simulation", "chaos", "crash points"),
@@ -367,6 +367,12 @@ def no_litter(history: History) -> Iterator[Violation]:
         yield Violation("I19", 0, text)
 
 
+def ticks(history: History) -> Iterator[Violation]:
+    """I16: each tick comes once and in time, and its schedule's policy is kept."""
+    for text in history.wrong_ticks:
+        yield Violation("I16", 0, text)
+
+
 def cancel(history: History) -> Iterator[Violation]:
     """I15: nothing that was granted after a confirmed cancel begins."""
     canceled: set[int] = set()
@@ -396,5 +402,6 @@ RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
     liveness,
     timeouts,
     no_litter,
+    ticks,
     cancel,
 )
