@@ -21,7 +21,8 @@ from jobpool.store.records import PauseRow, ScheduleRow
 _PIPE_WIDTH = 1000
 """In columns, where the output is not a terminal and nothing wraps."""
 _NAME_SHARE = 4
-"""A column other than the last gets at most this fraction of a terminal's width."""
+"""A column other than the last gets at most this fraction of a terminal's width, if
+not all of them fit."""
 _CELL_MAX = 400
 """Characters of a value in a table."""
 _LAST_WIDTH_MIN = 30
@@ -93,7 +94,7 @@ def print_rows(
     """Print each row on one line, as wide as the terminal.
 
     The last column gets the width that the others leave, and is cut there. On a
-    terminal too narrow for it, other columns are left out in turn.
+    terminal too narrow for what is in it, other columns are left out in turn.
 
     Args:
         columns: the headings.
@@ -104,21 +105,28 @@ def print_rows(
     screen = console()
     cells = [dict(zip(columns, map(cell, row), strict=True)) for row in rows]
     *shown, last = columns
-    most = screen.width // (_NAME_SHARE if screen.is_terminal else 1)
     width = {
-        name: min(most, max(len(name), *(c[name].cell_len for c in cells)))
-        for name in (shown if cells else ())
+        name: max([len(name), *(one[name].cell_len for one in cells)])
+        for name in columns
     }
-    spares = [name for name in spare if name in width]
-    room = screen.width - sum(2 + one for one in width.values())
-    while screen.is_terminal and room < _LAST_WIDTH_MIN and spares:
-        shown.remove(spares[0])
-        room += 2 + width[spares.pop(0)]
+    least = min(_LAST_WIDTH_MIN, width[last])
+
+    def room(most: int) -> int:
+        return screen.width - sum(2 + min(most, width[name]) for name in shown)
+
+    most = screen.width // (_NAME_SHARE if screen.is_terminal else 1)
+    spares = list(spare)
+    while screen.is_terminal and room(most) < least and spares:
+        shown.remove(spares.pop(0))
+    if room(screen.width) >= least:
+        most = screen.width  # Nothing needs to be cut.
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in shown:
         justify: Any = "right" if name in right else "left"
-        table.add_column(name, justify=justify, no_wrap=True, max_width=width.get(name))
-    table.add_column(last, no_wrap=True, max_width=max(room, len(last)))
+        table.add_column(
+            name, justify=justify, no_wrap=True, max_width=min(most, width[name])
+        )
+    table.add_column(last, no_wrap=True, max_width=max(room(most), len(last)))
     for row in cells:
         table.add_row(*(row[name] for name in (*shown, last)))
     _print(screen, table)

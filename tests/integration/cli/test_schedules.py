@@ -8,6 +8,7 @@ import pytest
 
 from jobpool.cli.context import now_ms
 from jobpool.cli.diagnose.schedules import summary
+from jobpool.cli.output import clock_time
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.store.records import AuditFilter, Filter
@@ -47,10 +48,10 @@ def test_the_list_has_the_next_time_here_and_there_and_the_last_ticks_end(store)
     job_id = store.run_now("nightly")
     store.cancel([job_id])
     head, chew, nightly = words(run("schedules"))
-    assert head == "NAME KIND WHEN NEXT LOCAL MISSED LAST"
-    assert chew.startswith("chew shop.thumbnail 1h after each end 20")
+    assert head == "NAME STATE KIND WHEN NEXT LOCAL MISSED LAST"
+    assert chew.startswith("chew active shop.thumbnail 1h after each end 20")
     assert re.fullmatch(
-        r"nightly shop.thumbnail at 02:00 every day, Asia/Kolkata "
+        r"nightly active shop.thumbnail at 02:00 every day, Asia/Kolkata "
         r"\S+ 20:30Z \S+ 02:00 - \S+ \S+Z job \d+ canceled",
         nightly,
     )
@@ -62,11 +63,26 @@ def test_the_list_has_the_next_time_here_and_there_and_the_last_ticks_end(store)
     assert (found["chew"]["every_s"], found["chew"]["from_end"]) == (3600, True)
 
 
+def test_the_list_says_what_is_paused_and_until_when(store):
+    """Also where it has a next time, which is after the pause."""
+    for name in ("for-ever", "for-days", "on"):
+        store.put_schedule(declared(name, DAILY))
+    run("schedules", "pause", "for-ever")
+    run("schedules", "pause", "for-days", "--for", "72h")
+    (until_ms,) = (row.paused_until_ms for row in store.schedules("for-days"))
+    _, days, ever, on = words(run("schedules"))
+    assert ever.startswith("for-ever paused shop.thumbnail at 02:00")
+    assert ever.endswith("Asia/Kolkata - - - -")
+    assert on.startswith("on active shop.thumbnail")
+    next_at = re.match(r"for-days paused .*Kolkata (\S+) 20:30Z", days)[1]
+    assert clock_time(until_ms - 86_400_000) < f"{next_at} 20:30Z"
+
+
 def test_where_nothing_recurs_a_note_says_so(store, tmp_path):
     """An empty list is no error; no store is one, as for `list`."""
     result = run("schedules")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "there are no schedules" in result.stderr
+    assert "`jobpool check` shows them before" in result.stderr
     assert rows(run("schedules", "--json")) == []
     assert run("schedules", "--store", f"sqlite:///{tmp_path}/none.db").exit_code == 4
 
@@ -121,9 +137,10 @@ def test_what_people_do_to_schedules_is_on_record(store):
     assert len(store.ticks("nightly")) == 1
     assert words(run(*span, "--note", "lost")) == ["3 ticks stored"]
     shown = words(run("schedules", "show", "nightly"))
-    waits = "buffered waits for the end of another, back-filled"
+    waits = "buffered waits for the end of another, backfilled"
     assert sum(line.endswith(waits) for line in shown) == 3
-    assert words(run(*span)) == ["0 ticks stored"]
+    none = "0 ticks stored: no time in that span lacks one"
+    assert words(run(*span)) == [none]
     removed = run("schedules", "remove", "nightly", "--note", "not needed", "--json")
     assert rows(removed) == [
         {"schedule": "nightly", "removed": True, "changed": True},
@@ -147,6 +164,7 @@ def test_what_people_do_to_schedules_is_on_record(store):
         (("resume", "none"), "there is no schedule 'none'"),
         (("backfill", "none", "--from", "1d"), "there is no schedule 'none'"),
         (("backfill", "nightly", "--from", "2026-01-01"), "has no time zone"),
+        (("backfill", "nightly", "--from", "2d ago"), "or a moment as ISO 8601"),
         (("backfill", "nightly", "--from", "2999-01-01T00:00Z"), "a span of the past"),
         (("remove", "nightly"), "is declared by the application 'shop'"),
         (("--json", "run", "nightly"), "--json belongs behind 'run'"),
@@ -249,7 +267,8 @@ def test_a_restored_store_with_schedules_asks_what_becomes_of_them(store):
     assert (refused.exit_code, "--schedules catch-up" in refused.stderr) == (2, True)
     assert store.paused() == []
     seen = words(run("restored", "--dry-run"))
-    assert "1 schedule --schedules skip or catch-up" in seen
+    either = "skip or catch-up, as --schedules says"
+    assert f"1 schedule ticks missed since the backup: {either}" in seen
     assert actions(store) == []
     done = run("restored", "--schedules", "skip", "--json")
     assert rows(done)[0]["schedules"] == 1
@@ -265,6 +284,6 @@ def test_a_person_is_asked_what_becomes_of_them(store, monkeypatch):
     monkeypatch.setattr("jobpool.cli.admin.restored._can_ask", lambda: True)
     done = run("restored", stdin="what?\ncatch-up\n")
     assert "The store has 1 schedule. What they have missed" in done.stderr
-    assert "1 schedule --schedules catch-up" in words(done)
+    assert "1 schedule ticks missed since the backup: catch-up" in words(done)
     (row,) = store.audits(AuditFilter())
     assert json.loads(row.target)["schedules"] == "catch up"

@@ -113,6 +113,23 @@ def test_a_row_fits_any_terminal(monkeypatch, width, headings):
     assert ("render" in lines[0]) is (width == 200)
 
 
+@pytest.mark.parametrize(("width", "is_whole"), [(61, False), (62, True)])
+def test_nothing_is_cut_or_left_out_for_room_that_nobody_needs(
+    monkeypatch, width, is_whole
+):
+    """A last column that is nearly empty leaves its room to the others."""
+    screen = Console(
+        width=width, force_terminal=True, color_system=None, file=StringIO()
+    )
+    monkeypatch.setattr(output, "console", lambda: screen)
+    row = (*ROW[:-1], "raised E")
+    output.print_rows(HEADINGS, [row], right=("ID",), spare=("POOL",))
+    head, line = screen.file.getvalue().splitlines()
+    assert head.split() == list(HEADINGS)
+    assert (ROW[2] in line) is is_whole
+    assert line.rstrip().endswith("raised E")
+
+
 def test_rows_for_programs_are_whole(capsys):
     """In a pipe no name is cut; an empty table is a heading."""
     output.print_rows(HEADINGS, [ROW], right=("ID",), spare=("POOL",))

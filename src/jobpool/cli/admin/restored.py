@@ -333,8 +333,9 @@ def _print(
         f"the whole store {would}paused: nothing starts before `jobpool resume --all`"
     )
     if found.schedules:
-        what = f"--schedules {choice}" if choice else "--schedules skip or catch-up"
-        print_line(counted(found.schedules, "schedule"), what)
+        has = counted(found.schedules, "schedule")
+        what = choice or "skip or catch-up, as --schedules says"
+        print_line(has, f"ticks missed since the backup: {what}")
     _print_taken(found.fates)
     _print_again(found)
     heading("GONE")

@@ -55,7 +55,14 @@ def since_ms(text: str, now_ms: int, what: str = "--since") -> int:
     """
     if "-" in text:
         return moment_ms(text, what)
-    return max(0, now_ms - round(duration_s(text, what) * 1000))
+    try:
+        age_s = duration_s(text, what)
+    except ConfigError as exc:
+        raise ConfigError(
+            f"{exc}; or a moment as ISO 8601 with a zone, such as "
+            '"2030-01-31T18:00:00Z"'
+        ) from exc
+    return max(0, now_ms - round(age_s * 1000))
 
 
 def rate_per_s(text: str) -> float:

@@ -30,7 +30,7 @@ from jobpool.store.protocol import Store
 def run_schedule(
     *, name: str, note: str | None, store: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Enqueue a job of a schedule now, whatever its rule and its policies say."""
+    """Enqueue a job of a schedule now, whatever its policies say."""
     ids: list[int] = []
     with opened(own_sources(store, config)) as found:
         action = RunSchedule(schedule=name, on_stored=ids.append, note=note)
@@ -104,9 +104,10 @@ def resume_schedule(
 def remove_schedule(
     *, name: str, note: str | None, store: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Delete a schedule that was put, or is retired, with its ticks; its jobs stay.
+    """Delete a schedule that was put, or is retired; its jobs stay.
 
-    One that an application declares goes with its line in the code.
+    Its ticks go with it. One that an application declares goes with its line in the
+    code.
     """
     with opened(own_sources(store, config)) as found:
         action = RemoveSchedule(schedule=name, note=note)
@@ -120,7 +121,7 @@ def remove_schedule(
     "start",
     metavar="TIME",
     required=True,
-    help="The first moment: 2d ago, or an ISO 8601 time.",
+    help="The first moment: 2d is two days ago; or an ISO 8601 time.",
 )
 @click.option(
     "--to",
@@ -159,7 +160,8 @@ def backfill_schedule(
     if as_json:
         print_json({"schedule": name, "ticks": ticks, "dry_run": dry_run})
     else:
-        print_line(f"{counted(ticks, 'tick')} {'would be ' if dry_run else ''}stored")
+        words = f"{counted(ticks, 'tick')} {'would be ' if dry_run else ''}stored"
+        print_line(words if ticks else f"{words}: no time in that span lacks one")
 
 
 def _change(

@@ -55,7 +55,10 @@ def schedules(
         )
     else:
         click.echo(
-            "note: there are no schedules; see `jobpool manual schedules`", err=True
+            "note: there are no schedules in the store: those that code declares get "
+            "there when a supervisor starts, and `jobpool check` shows them before; "
+            "see `jobpool manual schedules`",
+            err=True,
         )
 
 

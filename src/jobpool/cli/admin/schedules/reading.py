@@ -61,7 +61,7 @@ def show_schedule(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Show one schedule: its rule and policies, its next times, its last ticks."""
+    """Show one schedule: its rule, policies, next times and last ticks."""
     with opened(own_sources(store, config)) as found:
         row = _existing(found, name)
         ticks = found.ticks(name, count) if count else []
@@ -105,7 +105,7 @@ def show_schedule(
 def next_times(
     *, name: str, count: int, store: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Show when a schedule comes next: in UTC, and on the clocks of its zone.
+    """Show when a schedule comes next, in UTC and in its zone.
 
     None while it is paused without an end, and none of a schedule that is retired. One
     that counts from the end of its last job has one at most.

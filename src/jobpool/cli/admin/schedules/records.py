@@ -16,7 +16,7 @@ from jobpool.core.units import show_duration
 from jobpool.operations.schedules import Outlook
 from jobpool.store.records import ScheduleRow, TickRow
 
-COLUMNS = ("NAME", "KIND", "WHEN", "NEXT", "LOCAL", "MISSED", "LAST")
+COLUMNS = ("NAME", "STATE", "KIND", "WHEN", "NEXT", "LOCAL", "MISSED", "LAST")
 
 
 def cells(row: ScheduleRow, seen: Outlook) -> tuple[Any, ...]:
@@ -24,6 +24,7 @@ def cells(row: ScheduleRow, seen: Outlook) -> tuple[Any, ...]:
     next_ms = seen.upcoming_ms[0] if seen.upcoming_ms else None
     return (
         row.declared.name,
+        _state(row),
         row.declared.kind,
         seen.when,
         clock_time(next_ms) or _why_none(row, seen),
@@ -33,12 +34,16 @@ def cells(row: ScheduleRow, seen: Outlook) -> tuple[Any, ...]:
     )
 
 
-def _why_none(row: ScheduleRow, seen: Outlook) -> str:
-    """Return why a schedule has no next time."""
+def _state(row: ScheduleRow) -> str:
     if row.retired_ms is not None:
         return "retired"
-    if row.paused_ms is not None:
-        return "paused"
+    return "active" if row.paused_ms is None else "paused"
+
+
+def _why_none(row: ScheduleRow, seen: Outlook) -> str | None:
+    """Return why a schedule has no next time, unless its state says it."""
+    if _state(row) != "active":
+        return None
     if seen.problem:
         return "unknown here"
     return "after its job" if row.declared.rule.from_end else "none"
@@ -57,7 +62,7 @@ def tick_end(tick: TickRow) -> str:
         said = str(tick.state)
     else:
         said = f"job {tick.job_id} {tick.job_state or 'is gone'}"
-    return f"{said}, back-filled" if tick.backfilled else said
+    return f"{said}, backfilled" if tick.backfilled else said
 
 
 def facts(row: ScheduleRow, seen: Outlook, now_ms: int) -> Iterator[tuple[str, str]]:

@@ -120,7 +120,7 @@ class _Due(NamedTuple):
     """The times that have come."""
 
     ticks: tuple[tuple[int, bool], ...]
-    """Those to be written, oldest first: nominal time, whether back-filled."""
+    """Those to be written, oldest first: nominal time, whether backfilled."""
     missed: int
     """So many others were missed."""
     last_ms: int | None

@@ -22,7 +22,7 @@ CATCHUP_WINDOW_S = 86_400
 CATCHUP_MAX = 1000
 CATCHUP_WINDOW_MIN_S, CATCHUP_WINDOW_MAX_S = MISSED_AFTER_S, 366 * 86_400
 BUFFER_MAX = 1000
-"""Ticks of a schedule that wait, at most; back-filled ones are not counted."""
+"""Ticks of a schedule that wait, at most; backfilled ones are not counted."""
 
 
 class Missed(StrEnum):
@@ -33,7 +33,7 @@ class Missed(StrEnum):
     ONE = "one"
     """One job for all of them: the newest one's."""
     ALL = "all"
-    """A job for each, oldest first, one after another: they are back-filled."""
+    """A job for each, oldest first, one after another: they are backfilled."""
 
 
 class Overlap(StrEnum):
@@ -118,11 +118,11 @@ class Ahead(StrEnum):
     RUNNING = "running"
     """Any other job, whether it has begun or not."""
     BACKFILLED = "backfilled"
-    """A back-filled tick's job, and no other."""
+    """A backfilled tick's job, and no other."""
 
 
 class Buffer(StrEnum):
-    """How many of its ticks wait for a job's end, back-filled ones aside."""
+    """How many of its ticks wait for a job's end, backfilled ones aside."""
 
     EMPTY = "empty"
     HELD = "held"
@@ -185,4 +185,4 @@ DECISIONS: Mapping[tuple[Overlap, Ahead, Buffer], Decision] = {
     for ahead, decisions in rows.items()
     for buffer, decision in zip(Buffer, decisions, strict=True)
 }
-"""What happens to a tick that is not back-filled."""
+"""What happens to a tick that is not backfilled."""

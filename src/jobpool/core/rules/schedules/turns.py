@@ -38,7 +38,7 @@ class Turns:
         self._policy = policy
         self._may_overlap = policy.overlap is Overlap.ALLOW_ALL
         self._running: list[OpenTick] = []
-        """Unfinished, and not back-filled."""
+        """Unfinished, and not backfilled."""
         self._buffered: list[int] = []
         self._is_backfilling = False
         self._to_backfill: list[int] = []
@@ -67,7 +67,7 @@ class Turns:
         return bool(self._buffered or self._to_backfill)
 
     def add(self, nominal_ms: int) -> None:
-        """Decide about a tick that is not back-filled."""
+        """Decide about a tick that is not backfilled."""
         decision = DECISIONS[self._policy.overlap, self._ahead(), self._buffer()]
         match decision:
             case Decision.START:
@@ -90,7 +90,7 @@ class Turns:
                 self._write(nominal_ms, TickState.SKIPPED)
 
     def add_backfilled(self, nominal_ms: int) -> None:
-        """Put a tick in the line of those that are back-filled."""
+        """Put a tick in the line of those that are backfilled."""
         self.written[nominal_ms] = PlannedTick(
             nominal_ms, TickState.BUFFERED, is_backfilled=True
         )
@@ -98,7 +98,7 @@ class Turns:
         self._to_backfill.sort()
 
     def start_buffered(self) -> None:
-        """Start what waits and may start, back-filled ticks aside."""
+        """Start what waits and may start, backfilled ticks aside."""
         may = (Ahead.NOTHING, Ahead.RETRY)
         while self._buffered and (self._may_overlap or self._ahead() in may):
             if self._ahead() is Ahead.RETRY:
@@ -108,7 +108,7 @@ class Turns:
             self._runs(nominal_ms)
 
     def start_backfilled(self) -> None:
-        """Start the oldest of those to be back-filled, if it may."""
+        """Start the oldest of those to be backfilled, if it may."""
         blocked = self._is_backfilling or (self._running and not self._may_overlap)
         if self._to_backfill and not blocked:
             self._start(self._to_backfill.pop(0))

@@ -40,7 +40,7 @@ NEW_TICKS_MAX = 100
 LATE_MS = 60_000
 """A tick that is stored so long after it was due is worth a notice."""
 BACKFILL_MAX = 1000
-"""The most ticks that are back-filled at once."""
+"""The most ticks that are backfilled at once."""
 ELSEWHERE_MS = 10_000
 """How long a schedule that this host cannot plan is left to others."""
 PAUSED_BY = "jobpool"
@@ -170,7 +170,7 @@ def past_times(
     to_ms: int,
     known: Collection[int],
 ) -> list[int]:
-    """Return the nominal times of a span that have no tick, to be back-filled.
+    """Return the nominal times of a span that have no tick, to be backfilled.
 
     Args:
         declared: the schedule.
@@ -188,18 +188,18 @@ def past_times(
     if declared.rule.from_end:
         raise UsageError(
             f'{where}: with from_="end" it has no times by itself that could be '
-            "back-filled; run it now instead. Nothing was changed"
+            "backfilled; run it now instead. Nothing was changed"
         )
     if not 0 <= from_ms <= to_ms <= now_ms:
         raise UsageError(
-            f"{where}: expected a span of the past to back-fill, whose end is not "
+            f"{where}: expected a span of the past to backfill, whose end is not "
             "before its beginning. Nothing was changed"
         )
     times = between(declared.rule, from_ms - 1, to_ms, since_ms=since_ms)
     found = [*islice((at for at in times if at not in known), BACKFILL_MAX + 1)]
     if len(found) > BACKFILL_MAX:
         raise UsageError(
-            f"{where} has more than {BACKFILL_MAX:,} times to back-fill there; choose "
+            f"{where} has more than {BACKFILL_MAX:,} times to backfill there; choose "
             "a shorter span. Nothing was changed"
         )
     return found

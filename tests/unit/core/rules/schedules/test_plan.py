@@ -171,7 +171,7 @@ def test_a_tick_beside_others(overlap, ticks, expected):
 
 
 def test_the_oldest_begins_first():
-    """Among those that wait, and among those that are back-filled."""
+    """Among those that wait, and among those that are backfilled."""
     later = OpenTick(START_MS + 2, Progress.BUFFERED)
     policy = Policy(overlap=Overlap.BUFFER_ALL, missed=Missed.ALL)
     assert plan(state(later, WAITS, policy=policy), DUE_MS - 1).start == (START_MS + 1,)
@@ -206,7 +206,7 @@ def test_a_step_has_a_limit():
 
 
 def test_the_line_has_an_end():
-    """But no back-filled tick is skipped for it."""
+    """But no backfilled tick is skipped for it."""
     policy = Policy(overlap=Overlap.BUFFER_ALL)
     line = [OpenTick(START_MS + n, Progress.BUFFERED) for n in range(1, BUFFER_MAX)]
     assert told(plan(state(RUNS, TO_FILL, *line, policy=policy), DUE_MS)) == {

@@ -40,7 +40,7 @@ def test_decisions(overlap, ahead, buffer):
     if is_first or replaces:
         return
     match overlap:
-        case Overlap.SKIP:  # nothing is lost to what was back-filled
+        case Overlap.SKIP:  # nothing is lost to what was backfilled
             waits = ahead is Ahead.BACKFILLED and buffer is Buffer.EMPTY
         case Overlap.BUFFER_ONE:
             waits = buffer is Buffer.EMPTY
