@@ -184,7 +184,7 @@ def test_a_step_that_is_rolled_back_has_done_nothing(store, clock):
 def test_a_schedule_that_this_host_cannot_plan_is_left_to_others(
     store, clock, monkeypatch
 ):
-    """It stops no other one, and says why."""
+    """They have three seconds. It stops no other one, and says why."""
 
     def plan(state, now_ms, *, limit):
         if state.name == "b":
@@ -195,8 +195,12 @@ def test_a_schedule_that_this_host_cannot_plan_is_left_to_others(
     clock.advance(60)
     with monkeypatch.context() as patched:
         patched.setattr(stepping, "plan", plan)
+        taken = store.tick()
+        assert (taken.enqueued, store.tick().next_due_in_s) == (2, 1.0)
+        assert store.schedules("b")[0].next_ms == clock.utc_ms()
+        clock.advance(3)
         stepped = store.tick()
-    assert (stepped.enqueued, stepped.next_due_in_s) == (2, 10.0)
+    assert (stepped.enqueued, stepped.next_due_in_s) == (0, 10.0)
     assert [one.unplanned for one in stepped.notices] == [
         "tz 'Mars/Base' is unknown here"
     ]

@@ -38,10 +38,10 @@ from jobpool.store.operations.schedules.step import (
 )
 from jobpool.store.operations.schedules.ticking import (
     AHEAD_MS,
-    LOOK_EVERY_S,
     TICK_LIMIT,
     Done,
     Due,
+    pause_s,
     ticked,
 )
 from jobpool.store.records import Published, ScheduleRow, Ticked, TickRow
@@ -89,8 +89,7 @@ class ScheduleKeeping(Enqueueing):
                 canceled += sum(self._cancel(i, now_ms) for i in one.cancel)
                 enqueued += self._carry_out(one, now_ms)
             due = self._due()
-        next_due_in_s = due.in_s(now_ms) if steps else LOOK_EVERY_S
-        return ticked(steps, Done(enqueued, canceled), next_due_in_s)
+        return ticked(steps, Done(enqueued, canceled), pause_s(steps, due, now_ms))
 
     def publish_schedules(
         self, run_id: str, declared: Sequence[Declared], *, again: bool = False

@@ -41,8 +41,10 @@ LATE_MS = 60_000
 """A tick that is stored so long after it was due is worth a notice."""
 BACKFILL_MAX = 1000
 """The most ticks that are backfilled at once."""
+LEFT_MS = 3000
+"""How long what is due and this host cannot plan is left to others as it is."""
 ELSEWHERE_MS = 10_000
-"""How long a schedule that this host cannot plan is left to others."""
+"""How soon this host tries again if none of them has taken it."""
 PAUSED_BY = "jobpool"
 WAITS_NOT, WAITS_FOR_END, WAITS_FOR_RETRY = range(3)
 """When another step is due, besides at a time: as soon as an open tick's job has ended;
@@ -69,6 +71,8 @@ class Step(NamedTuple):
     """Ids of jobs."""
     missed: int = 0
     notice: Notice | None = None
+    is_left: bool = False
+    """Nothing is done: it is left to others."""
 
     def again_at(self, at_ms: int) -> Step:
         """Return the step when a job could not be canceled now: another one tries."""
@@ -112,6 +116,8 @@ def step(
         )
     except ConfigError as exc:
         # The rule was checked where it was put, so this host lacks its time zone.
+        if stored.next_at_ms is not None and now_ms - stored.next_at_ms < LEFT_MS:
+            return Step(stored, is_left=True)
         later = _replace(stored, next_at_ms=now_ms + ELSEWHERE_MS)
         return Step(later, notice=Notice(name=stored.name, unplanned=str(exc)))
     by_time = {tick.nominal_ms: tick for tick in ticks}

@@ -59,8 +59,7 @@ class Ticking(Repairing, Enqueueing):
             steps = self._steps(session, now_ms, limit)
             done = self._carry_out(session, steps, now_ms) if steps else Done()
             due = Due(*session.rows("schedules_due")[0])
-        # Without a step, others make one: wait for them, as they may be cut short.
-        return ticked(steps, done, due.in_s(now_ms) if steps else LOOK_EVERY_S)
+        return ticked(steps, done, pause_s(steps, due, now_ms))
 
     def _steps(self, session: Session, now_ms: int, limit: int) -> Sequence[Step]:
         """Lock the schedules that have something to do; return what is to be done."""
@@ -179,6 +178,16 @@ class Due(NamedTuple):
         if isinstance(next_ms, int):
             looks.append(max(0.0, (next_ms - now_ms) / 1000))
         return min(looks, default=None)
+
+
+def pause_s(steps: Sequence[Step], due: Due, now_ms: int) -> float | None:
+    """Return how soon another step is due.
+
+    Without one that has done something, others make one: this waits for them, as they
+    may be cut short.
+    """
+    is_left = all(one.is_left for one in steps)
+    return LOOK_EVERY_S if is_left else due.in_s(now_ms)
 
 
 class Done(NamedTuple):
