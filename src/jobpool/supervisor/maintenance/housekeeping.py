@@ -24,6 +24,7 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.maintenance.pruning import Pruning
 from jobpool.supervisor.maintenance.ticking import (
+    AT_ONCE_S,
     PUBLISH_EVERY_S,
     TICK_EVERY_S,
     Ticking,
@@ -198,7 +199,9 @@ class Housekeeping(threading.Thread):
 
     def _tick(self, store: Store) -> Posts:
         posts, pause_s = self._ticking.tick(store)
-        if pause_s < TICK_EVERY_S:
+        if pause_s <= AT_ONCE_S:
+            self._store.chore(self._tick)  # After whatever else has come meanwhile.
+        elif pause_s < TICK_EVERY_S:
             self._ticks.next_s = self._clock.monotonic_s() + pause_s
             self._woken.set()  # The thread waits for a later moment.
         return posts

@@ -20,7 +20,7 @@ from jobpool.supervisor.storage.inbox import Posts
 TICK_EVERY_S = 1.0
 """How soon a schedule is seen that others have put."""
 AT_ONCE_S = 0.01
-"""Between two steps that are both due: settlements are written meanwhile."""
+"""What is due so soon is due now; settlements are written before it."""
 PUBLISH_EVERY_S = 30.0
 """How soon an older version's schedules are back after a rollback."""
 _TAKEN = (

@@ -12,7 +12,7 @@ from jobpool.core.clock import SystemClock
 from jobpool.core.config.settings import Settings
 from jobpool.core.rules.sketch import Measure
 from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from jobpool.store.records import Renewal, SketchRow
+from jobpool.store.records import Renewal, SketchRow, Ticked
 from jobpool.store.watermark import Watermark
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.usage import Usage
@@ -78,6 +78,22 @@ def test_a_backlog_is_pruned_without_a_wait_for_the_next_turn(
     keeper.start()
     keeper._prune(full)
     wait_until(lambda: "_prune" in chores, PATIENCE_S, "the next step")
+
+
+def test_steps_of_what_is_due_at_once_follow_each_other_without_a_wait(
+    keeper: Housekeeping, chores: list[str]
+) -> None:
+    """10,000 ticks are a thousand steps on SQLite: ten milliseconds each are too many.
+
+    What has been left meanwhile is written between two.
+    """
+    due: Any = SimpleNamespace(tick=lambda: Ticked(next_due_in_s=0.0))
+    keeper._tick(due)
+    assert chores == ["_tick"]
+    rests: Any = SimpleNamespace(tick=lambda: Ticked(next_due_in_s=0.5))
+    keeper._tick(rests)
+    assert chores == ["_tick"]
+    keeper.start()
 
 
 def test_housekeeping_ends_at_once_although_nothing_is_due(
