@@ -240,9 +240,9 @@ class Schedules:
             How many there are.
 
         Raises:
-            UsageError: there is no such schedule, it counts from the end of its last
-                job, or the span is not in the past or has more than 1,000. Nothing was
-                changed.
+            UsageError: there is no such schedule, it is retired or counts from the end
+                of its last job, or the span is not in the past or has more than 1,000.
+                Nothing was changed.
         """
         from jobpool.operations.action import Done  # noqa: PLC0415 - rare
         from jobpool.operations.schedules import Backfill  # noqa: PLC0415 - rare

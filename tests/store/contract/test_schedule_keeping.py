@@ -309,9 +309,12 @@ def test_a_span_is_back_filled_one_by_one(store, clock):
 
 
 def test_what_cannot_be_back_filled_is_refused(store, clock):
-    """Too much, the future, and what has no times by itself."""
+    """Too much, the future, and what has no times by itself, or none any more."""
     put(store, "a")
     put(store, "b", rule=Rule(every_ms=MINUTE_MS, from_end=True))
+    begin(store, "r", "v")
+    publish(store, "r", "d")
+    publish(store, "r")
     now_ms = clock.utc_ms()
     for name, span, why in [
         ("a", (now_ms - DAY_MS, now_ms), "more than 1,000"),
@@ -319,6 +322,7 @@ def test_what_cannot_be_back_filled_is_refused(store, clock):
         ("a", (now_ms, now_ms - 1), "a span of the past"),
         ("b", (now_ms - 1, now_ms), 'from_="end"'),
         ("c", (now_ms - 1, now_ms), "there is no schedule 'c'"),
+        ("d", (now_ms - DAY_MS, now_ms), "is retired"),
     ]:
         with pytest.raises(UsageError, match=why):
             store.backfill(name, *span)

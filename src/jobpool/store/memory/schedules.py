@@ -203,8 +203,8 @@ class ScheduleKeeping(Enqueueing):
             now_ms = self._clock.utc_ms()
             stored = self._named(name)
             times = past_times(
+                stored,
                 stored.declared(),
-                stored.since_ms,
                 now_ms,
                 from_ms=from_ms,
                 to_ms=to_ms,

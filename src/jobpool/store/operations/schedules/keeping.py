@@ -164,8 +164,8 @@ class ScheduleKeeping(Ticking):
             span = {"from_ms": from_ms, "to_ms": to_ms}
             known = session.rows("stored_ticks", id=stored.id, **span)
             times = past_times(
+                stored,
                 _readable(stored),
-                stored.since_ms,
                 now_ms,
                 known={at_ms for (at_ms,) in known},
                 **span,

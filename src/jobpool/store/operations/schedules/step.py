@@ -168,8 +168,8 @@ def is_paused_so(
 
 
 def past_times(
+    stored: StoredSchedule,
     declared: Declared,
-    since_ms: int,
     now_ms: int,
     *,
     from_ms: int,
@@ -179,18 +179,23 @@ def past_times(
     """Return the nominal times of a span that have no tick, to be backfilled.
 
     Args:
-        declared: the schedule.
-        since_ms: when it got its rule.
+        stored: the schedule.
+        declared: what it says.
         now_ms: the store's clock.
         from_ms: the first moment of the span.
         to_ms: the last one.
         known: the times that have a tick.
 
     Raises:
-        UsageError: the schedule has no times of its own, the span is empty or in the
-            future, or there are too many.
+        UsageError: the schedule is retired or has no times of its own, the span is
+            empty or in the future, or there are too many.
     """
     where = f"schedule {declared.name!r}"
+    if stored.retired_at_ms is not None:
+        raise UsageError(
+            f"{where} is retired: no step would begin its ticks; declare it again, or "
+            "run it now. Nothing was changed"
+        )
     if declared.rule.from_end:
         raise UsageError(
             f'{where}: with from_="end" it has no times by itself that could be '
@@ -201,7 +206,7 @@ def past_times(
             f"{where}: expected a span of the past to backfill, whose end is not "
             "before its beginning. Nothing was changed"
         )
-    times = between(declared.rule, from_ms - 1, to_ms, since_ms=since_ms)
+    times = between(declared.rule, from_ms - 1, to_ms, since_ms=stored.since_ms)
     found = [*islice((at for at in times if at not in known), BACKFILL_MAX + 1)]
     if len(found) > BACKFILL_MAX:
         raise UsageError(
