@@ -48,7 +48,7 @@ def test_the_list_has_the_next_time_here_and_there_and_the_last_ticks_end(store)
     job_id = store.run_now("nightly")
     store.cancel([job_id])
     head, chew, nightly = words(run("schedules"))
-    assert head == "NAME STATE KIND WHEN NEXT LOCAL MISSED LAST"
+    assert head == "NAME STATE KIND WHEN NEXT LOCAL MISSED LAST END"
     assert chew.startswith("chew active shop.thumbnail 1h after each end 20")
     assert re.fullmatch(
         r"nightly active shop.thumbnail at 02:00 every day, Asia/Kolkata "
@@ -72,7 +72,7 @@ def test_the_list_says_what_is_paused_and_until_when(store):
     (until_ms,) = (row.paused_until_ms for row in store.schedules("for-days"))
     _, days, ever, on = words(run("schedules"))
     assert ever.startswith("for-ever paused shop.thumbnail at 02:00")
-    assert ever.endswith("Asia/Kolkata - - - -")
+    assert ever.endswith("Asia/Kolkata - - - - -")
     assert on.startswith("on active shop.thumbnail")
     next_at = re.match(r"for-days paused .*Kolkata (\S+) 20:30Z", days)[1]
     assert clock_time(until_ms - 86_400_000) < f"{next_at} 20:30Z"

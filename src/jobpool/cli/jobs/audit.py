@@ -12,7 +12,14 @@ from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import JobName, json_flag, store_flags
 from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.jobs.times import since_ms
-from jobpool.cli.output import ago, counted, encodable, print_json, print_rows
+from jobpool.cli.output import (
+    ago,
+    clock_time,
+    counted,
+    encodable,
+    print_json,
+    print_rows,
+)
 from jobpool.core.event_lines import iso_time
 from jobpool.core.units import show_duration
 from jobpool.operations.trail import Entry, entries, target_of
@@ -106,7 +113,7 @@ def _cells(entry: Entry) -> tuple[Any, ...]:
     maybe = "" if entry.is_certain else f"({_MAYBE})"
     target = "  ".join(filter(None, (_words(target_of(row)), _changes(row), maybe)))
     return (
-        iso_time(row.at_ms),
+        clock_time(row.at_ms),
         row.who,
         row.origin,
         row.action,

@@ -51,7 +51,7 @@ def schedules(
             COLUMNS,
             [cells(row, seen) for row, seen in listed],
             right=("MISSED",),
-            spare=("MISSED", "KIND", "WHEN", "LOCAL"),
+            spare=("MISSED", "KIND", "WHEN", "LOCAL", "LAST"),
         )
     else:
         click.echo(

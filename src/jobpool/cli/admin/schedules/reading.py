@@ -61,7 +61,7 @@ def show_schedule(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Show one schedule: its rule, policies, next times and last ticks."""
+    """Show one schedule: its rule, its times and its last ticks."""
     with opened(own_sources(store, config)) as found:
         row = _existing(found, name)
         ticks = found.ticks(name, count) if count else []

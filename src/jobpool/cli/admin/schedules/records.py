@@ -16,12 +16,13 @@ from jobpool.core.units import show_duration
 from jobpool.operations.schedules import Outlook
 from jobpool.store.records import ScheduleRow, TickRow
 
-COLUMNS = ("NAME", "STATE", "KIND", "WHEN", "NEXT", "LOCAL", "MISSED", "LAST")
+COLUMNS = ("NAME", "STATE", "KIND", "WHEN", "NEXT", "LOCAL", "MISSED", "LAST", "END")
 
 
 def cells(row: ScheduleRow, seen: Outlook) -> tuple[Any, ...]:
     """Return a schedule's line in the list."""
     next_ms = seen.upcoming_ms[0] if seen.upcoming_ms else None
+    last = row.last_tick
     return (
         row.declared.name,
         _state(row),
@@ -30,7 +31,8 @@ def cells(row: ScheduleRow, seen: Outlook) -> tuple[Any, ...]:
         clock_time(next_ms) or _why_none(row, seen),
         None if seen.tz == "UTC" else clock_time(next_ms, seen.tz),
         row.missed or None,
-        None if row.last_tick is None else tick_words(row.last_tick),
+        None if last is None else clock_time(last.nominal_ms),
+        None if last is None else tick_end(last),
     )
 
 
@@ -47,11 +49,6 @@ def _why_none(row: ScheduleRow, seen: Outlook) -> str | None:
     if seen.problem:
         return "unknown here"
     return "after its job" if row.declared.rule.from_end else "none"
-
-
-def tick_words(tick: TickRow) -> str:
-    """Return a tick with its end: ``2026-11-26 01:00Z  job 17 succeeded``."""
-    return f"{clock_time(tick.nominal_ms)}  {tick_end(tick)}"
 
 
 def tick_end(tick: TickRow) -> str:
