@@ -16,6 +16,8 @@ from jobpool.operations.principal import Principal
 from jobpool.store.protocol import Store
 from jobpool.store.records import ScheduleRow
 
+_OVERDUE_MS = 60_000
+
 
 class Outlook(NamedTuple):
     """What can be told of a schedule here."""
@@ -69,6 +71,19 @@ def upcoming(row: ScheduleRow, now_ms: int, count: int) -> list[int]:
     horizon_ms = max(now_ms, row.paused_until_ms or 0)
     after_ms = max(one for one in marks if one is not None and one <= horizon_ms)
     return list(islice(times_after(rule, after_ms, since_ms=since_ms), count))
+
+
+def state_of(row: ScheduleRow, now_ms: int) -> str:
+    """Return ``retired``, ``paused``, ``overdue`` or ``active``.
+
+    It is overdue if no supervisor has come to it for a minute since it was due.
+    """
+    if row.retired_ms is not None:
+        return "retired"
+    if row.paused_ms is not None:
+        return "paused"
+    is_overdue = row.next_ms is not None and row.next_ms < now_ms - _OVERDUE_MS
+    return "overdue" if is_overdue else "active"
 
 
 class _OfOne(Action, frozen=True, kw_only=True):

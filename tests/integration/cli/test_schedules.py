@@ -78,6 +78,17 @@ def test_the_list_says_what_is_paused_and_until_when(store):
     assert clock_time(until_ms - 86_400_000) < f"{next_at} 20:30Z"
 
 
+def test_one_that_is_overdue_is_shown_so(store, monkeypatch):
+    """Else its next time would look as if somebody made a job of it."""
+    store.put_schedule(declared("nightly", DAILY))
+    later = now_ms() + 90_000
+    monkeypatch.setattr("jobpool.cli.admin.schedules.command.now_ms", lambda: later)
+    monkeypatch.setattr("jobpool.cli.admin.schedules.reading.now_ms", lambda: later)
+    assert words(run("schedules"))[1].startswith("nightly overdue shop.thumbnail")
+    (line,) = (s for s in words(run("schedules", "show", "nightly")) if "overdue" in s)
+    assert line.startswith("overdue no supervisor has come since 20")
+
+
 def test_where_nothing_recurs_a_note_says_so(store, tmp_path):
     """An empty list is no error; no store is one, as for `list`."""
     result = run("schedules")

@@ -3,7 +3,7 @@
 import pytest
 
 from jobpool.core.rules.schedules.rule import Rule, jitter_of
-from jobpool.operations.schedules import outlook, upcoming
+from jobpool.operations.schedules import outlook, state_of, upcoming
 from jobpool.store.records import ScheduleRow
 from support.store.scheduling import MINUTE_MS, declared
 
@@ -59,6 +59,23 @@ def test_the_next_times(schedule, after_s):
     assert 30_000 < LATE_MS < 60_000
     times = upcoming(schedule, NOW_MS, 3)
     assert [(at_ms - NOW_MS) / 1000 for at_ms in times] == after_s
+
+
+@pytest.mark.parametrize(
+    ("schedule", "state"),
+    [
+        (row(), "active"),
+        (row(next_ms=NOW_MS - 60_000), "active"),
+        (row(next_ms=NOW_MS - 60_001), "overdue"),
+        (row(next_ms=None), "active"),
+        (row(next_ms=0, paused_ms=NOW_MS), "paused"),
+        (row(next_ms=0, retired_ms=NOW_MS), "retired"),
+        (row(paused_ms=NOW_MS, retired_ms=NOW_MS), "retired"),
+    ],
+)
+def test_a_schedule_to_which_nobody_comes_is_overdue(schedule, state):
+    """One that is paused or retired is not meant to have ticks."""
+    assert state_of(schedule, NOW_MS) == state
 
 
 def test_a_rule_that_was_changed_by_hand_is_told():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,12 +16,11 @@ from jobpool.cli.output import (
 )
 from jobpool.core.event_lines import iso_time
 from jobpool.core.rules.schedules.schedule import Declared
-from jobpool.operations.schedules import Outlook, outlook
+from jobpool.operations.schedules import Outlook, outlook, state_of
 from jobpool.store.records import ScheduleRow
 
 _SHOWN = 3
 _PAUSES_MAX = 10
-_OVERDUE_MS = 60_000
 
 
 def outlooks(
@@ -102,14 +102,11 @@ def taken_names(
 def summary(rows: Sequence[ScheduleRow], now_ms: int) -> Mapping[str, int]:
     """Count schedules by what somebody should know of them."""
     active = [row for row in rows if row.retired_ms is None]
-    going = [row for row in active if row.paused_ms is None]
+    states = Counter(state_of(row, now_ms) for row in active)
     return {
         "schedules": len(active),
-        "paused": len(active) - len(going),
-        "overdue": sum(
-            row.next_ms is not None and row.next_ms < now_ms - _OVERDUE_MS
-            for row in going
-        ),
+        "paused": states["paused"],
+        "overdue": states["overdue"],
         "missed_ticks": sum(row.missed for row in active),
     }
 

@@ -49,7 +49,7 @@ def schedules(
     elif listed:
         print_rows(
             COLUMNS,
-            [cells(row, seen) for row, seen in listed],
+            [cells(row, seen, now) for row, seen in listed],
             right=("MISSED",),
             spare=("MISSED", "KIND", "WHEN", "LOCAL", "LAST"),
         )

@@ -13,19 +13,19 @@ from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.core.rules.schedules.zone import local_time
 from jobpool.core.units import show_duration
-from jobpool.operations.schedules import Outlook
+from jobpool.operations.schedules import Outlook, state_of
 from jobpool.store.records import ScheduleRow, TickRow
 
 COLUMNS = ("NAME", "STATE", "KIND", "WHEN", "NEXT", "LOCAL", "MISSED", "LAST", "END")
 
 
-def cells(row: ScheduleRow, seen: Outlook) -> tuple[Any, ...]:
+def cells(row: ScheduleRow, seen: Outlook, now_ms: int) -> tuple[Any, ...]:
     """Return a schedule's line in the list."""
     next_ms = seen.upcoming_ms[0] if seen.upcoming_ms else None
     last = row.last_tick
     return (
         row.declared.name,
-        _state(row),
+        state_of(row, now_ms),
         row.declared.kind,
         seen.when,
         clock_time(next_ms) or _why_none(row, seen),
@@ -36,15 +36,9 @@ def cells(row: ScheduleRow, seen: Outlook) -> tuple[Any, ...]:
     )
 
 
-def _state(row: ScheduleRow) -> str:
-    if row.retired_ms is not None:
-        return "retired"
-    return "active" if row.paused_ms is None else "paused"
-
-
 def _why_none(row: ScheduleRow, seen: Outlook) -> str | None:
     """Return why a schedule has no next time, unless its state says it."""
-    if _state(row) != "active":
+    if row.retired_ms is not None or row.paused_ms is not None:
         return None
     if seen.problem:
         return "unknown here"
@@ -78,6 +72,8 @@ def facts(row: ScheduleRow, seen: Outlook, now_ms: int) -> Iterator[tuple[str, s
         yield "retired", f"{ago(row.retired_ms, now_ms)}: it is not declared any more"
     if row.paused_ms is not None:
         yield "paused", schedule_pause_words(row, now_ms)
+    if state_of(row, now_ms) == "overdue":
+        yield "overdue", f"no supervisor has come since {clock_time(row.next_ms)}"
     if seen.problem:
         yield "problem", seen.problem
     if row.missed:
