@@ -157,6 +157,8 @@ def test_what_people_do_to_schedules_is_on_record(store):
         {"schedule": "nightly", "removed": True, "changed": True},
     ]
     assert store.schedules() == []
+    again = words(run("schedules", "remove", "nightly"))
+    assert again == ["there is no schedule nightly (no change)"]
     assert actions(store) == [
         ("schedules run", "asked for"),
         ("schedules pause", "vendor down"),

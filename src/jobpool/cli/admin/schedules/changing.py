@@ -146,7 +146,8 @@ def backfill_schedule(
 ) -> None:
     """Make up for the times of a span of the past that have no tick.
 
-    Their jobs run one after another, oldest first; 1,000 at most at once.
+    Their jobs run one after another, about one a second, the oldest first. One command
+    makes up for 1,000 times at most.
     """
     now = now_ms()
     from_ms = since_ms(start, now, "--from")
@@ -176,4 +177,6 @@ def _change(
         print_json({"schedule": action.schedule, past: True, "changed": done.is_made})
     else:
         words = f"schedule {action.schedule} {past}"
+        if not done.is_made and isinstance(action, RemoveSchedule):
+            words = f"there is no schedule {action.schedule}"
         print_line(words, "" if done.is_made else "(no change)")
