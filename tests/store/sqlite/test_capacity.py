@@ -33,7 +33,7 @@ def busy_writer(store, database_path):
     def write():
         while not ends.is_set():
             with lock.held():
-                time.sleep(0.01)
+                time.sleep(0.03)
             time.sleep(0.001)
 
     writer = threading.Thread(target=write)
