@@ -116,6 +116,22 @@ def test_one_is_shown_with_its_rule_its_times_and_its_ticks(store):
     assert [tick["job"] for tick in shown["ticks"]] == [job_id]
 
 
+def test_one_whose_jobs_wait_for_a_resume_is_shown_so(store):
+    """Its ticks go on; each pause of another kind or pool is nothing to it."""
+    one = declared("nightly", DAILY)
+    store.put_schedule(one)
+    for what in ("--kind", "other"), ("--pool", one.pool), ("--kind", one.kind):
+        run("pause", *what)
+    run("pause", "--all")
+    seen = words(run("schedules", "show", "nightly"))
+    waits = [line for line in seen if line.startswith("waits its jobs do: ")]
+    for what in f"kind {one.kind}", f"pool {one.pool}":
+        said = f"{what} is paused, until: jobpool resume --{what}"
+        assert f"waits its jobs do: {said}" in waits
+    assert sum("jobpool resume --all" in line for line in waits) == 1
+    assert len(waits) == 3
+
+
 def test_next_says_as_many_times_as_it_is_asked_for(store):
     """In UTC and in the schedule's zone; the store before the command's name counts."""
     store.put_schedule(declared("nightly", DAILY))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 import msgspec
 
@@ -65,6 +67,7 @@ def show_schedule(
     with opened(own_sources(store, config)) as found:
         row = _existing(found, name)
         ticks = found.ticks(name, count) if count else []
+        holds = list(_holds(found, row.declared))
         payload = (
             _arguments(found, row.declared, unredacted=unredacted)
             if with_payload
@@ -81,6 +84,8 @@ def show_schedule(
     print_line(f"schedule {name}")
     for what, text in facts(row, seen, now_ms()):
         print_line(f"{what:8}", text)
+    for hold in holds:
+        print_line(f"{'waits':8}", f"its jobs do: {hold}")
     if payload is not None:
         print_line(f"{'payload':8}", payload.decode("utf-8", "replace"))
     if seen.upcoming_ms:
@@ -135,6 +140,16 @@ def _existing(store: Store, name: str) -> ScheduleRow:
             f"{nearest(name, known)}"
         )
     return rows[0]
+
+
+def _holds(store: Store, declared: Declared) -> Iterator[str]:
+    """Yield what is paused so that the jobs of ticks wait, and how to resume it."""
+    names = {"pool": declared.pool, "kind": declared.kind, "store": ""}
+    for one in store.pauses():
+        if one.name == names.get(one.what):
+            what = f"{one.what} {one.name}" if one.name else "the whole store"
+            flag = what if one.name else "all"
+            yield f"{what} is paused, until: jobpool resume --{flag}"
 
 
 def _arguments(store: Store, declared: Declared, *, unredacted: bool) -> bytes:
