@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from jobpool.core.event_lines import iso_time
-from jobpool.core.rules.schedules.zone import local_time
+from jobpool.core.rules.schedules.zone import local_time, zone_of
 from jobpool.core.safe_text import json_text, one_line, whole
 from jobpool.core.units import show_duration, show_size
-from jobpool.store.records import PauseRow, ScheduleRow
+from jobpool.errors import ConfigError
+from jobpool.store.records import JobTick, PauseRow, ScheduleRow
 
 _PIPE_WIDTH = 1000
 """In columns, where the output is not a terminal and nothing wraps."""
@@ -212,3 +213,30 @@ def clock_time(at_ms: int | None, tz: str = "UTC") -> str | None:
     to = "seconds" if moment.second or moment.microsecond else "minutes"
     text = moment.replace(tzinfo=None, microsecond=0).isoformat(" ", to)
     return f"{text}Z" if tz == "UTC" else text
+
+
+def tick_words(tick: JobTick) -> str:
+    """Return which tick a job is of: ``nightly, 2026-11-26 02:00 Europe/Berlin``."""
+    tz = _zone_here(tick)
+    at = clock_time(tick.nominal_ms, tz) or ""
+    zone = "" if tz == "UTC" else f" {tz}"
+    return f"{tick.schedule}, {at}{zone}{', backfilled' * tick.backfilled}"
+
+
+def tick_object(tick: JobTick) -> dict[str, Any]:
+    """Return which tick a job is of, for ``--json``."""
+    return {
+        "name": tick.schedule,
+        "at": iso_time(tick.nominal_ms),
+        "local": local_time(tick.nominal_ms, _zone_here(tick)).isoformat(),
+        "backfilled": tick.backfilled,
+    }
+
+
+def _zone_here(tick: JobTick) -> str:
+    """Return a schedule's zone; UTC if this host does not know it."""
+    try:
+        zone_of(tick.tz)
+    except ConfigError:
+        return "UTC"
+    return tick.tz

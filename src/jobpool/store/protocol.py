@@ -40,6 +40,7 @@ from jobpool.store.records import (
     Filter,
     Formats,
     GroupRow,
+    JobTick,
     KeptOutput,
     KindRecord,
     LeaseBatch,
@@ -520,6 +521,13 @@ class Store(Protocol):
 
     def ticks(self, name: str, limit: int = 100) -> list[TickRow]:
         """Return a schedule's ticks, the latest nominal time first."""
+        ...
+
+    def tick_of(self, job_id: int) -> JobTick | None:
+        """Return the tick that a job is of; None: of none that is still there.
+
+        A job that was replaced is of none: its tick is the new one's.
+        """
         ...
 
     # -- operators ------------------------------------------------------------------

@@ -354,6 +354,17 @@ class TickRow(msgspec.Struct, frozen=True, kw_only=True):
     ended_ms: int | None = None
 
 
+class JobTick(msgspec.Struct, frozen=True, array_like=True):
+    """The tick of a schedule that a job is of."""
+
+    schedule: str
+    """Its name."""
+    nominal_ms: int
+    tz: str
+    """The schedule's zone."""
+    backfilled: bool = False
+
+
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as stored."""
 

@@ -132,6 +132,27 @@ def test_one_whose_jobs_wait_for_a_resume_is_shown_so(store):
     assert len(waits) == 3
 
 
+def test_show_says_which_tick_a_job_is_of(store):
+    """On the clocks of its zone, and for programs in UTC as well; while it is there."""
+    at_ms = 1_709_325_000_000
+    store.put_schedule(declared("nightly", DAILY))
+    store.backfill("nightly", at_ms, at_ms)
+    store.tick()
+    job_id = store.ticks("nightly")[-1].job_id
+    line = "schedule nightly, 2024-03-02 02:00 Asia/Kolkata, backfilled"
+    assert line in words(run("show", job_id))
+    (shown,) = rows(run("show", job_id, "--json"))
+    assert shown["schedule"] == {
+        "name": "nightly",
+        "at": "2024-03-01T20:30:00.000Z",
+        "local": "2024-03-02T02:00:00+05:30",
+        "backfilled": True,
+    }
+    store.remove_schedule("nightly")
+    assert not [one for one in words(run("show", job_id)) if "nightly" in one]
+    assert rows(run("show", job_id, "--json"))[0]["schedule"] is None
+
+
 def test_next_says_as_many_times_as_it_is_asked_for(store):
     """In UTC and in the schedule's zone; the store before the command's name counts."""
     store.put_schedule(declared("nightly", DAILY))

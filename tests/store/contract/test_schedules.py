@@ -8,7 +8,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import TickState
-from jobpool.store.records import Filter, Replay
+from jobpool.store.records import Filter, JobTick, Replay
 from support.store.scheduling import (
     DAILY,
     MINUTE_MS,
@@ -153,6 +153,28 @@ def test_a_lease_says_which_tick_it_is(store, clock):
     )
 
 
+def test_a_job_is_known_to_be_of_a_tick_while_that_is_there(store, clock):
+    """Of which one, and whether it was backfilled; the zone is the schedule's."""
+    store.enqueue([new_job()])
+    plain = run_one(store)
+    put(store, rule=Rule(every_ms=MINUTE_MS, tz="Europe/Berlin"))
+    clock.advance(60)
+    store.tick()
+    first, now_ms = run_one(store), clock.utc_ms()
+    past_ms = now_ms - MINUTE_MS
+    store.backfill("poll", past_ms, past_ms)
+    store.tick()
+    past = run_one(store)
+    ids = (first.id, past.id, plain.id, 0, 2**70)
+    assert [store.tick_of(one) for one in ids] == [
+        JobTick("poll", now_ms, "Europe/Berlin"),
+        JobTick("poll", past_ms, "Europe/Berlin", backfilled=True),
+        *[None] * 3,
+    ]
+    store.remove_schedule("poll")
+    assert [store.tick_of(one) for one in ids] == [None] * 5
+
+
 def test_a_step_handles_so_many_schedules_and_says_that_there_are_more(store, clock):
     """The longest due first."""
     put(store, "c", every_ms=59_000)
@@ -212,6 +234,8 @@ def test_a_job_that_replaces_a_ticks_job_takes_the_tick_over(store, clock):
     store.tick()
     replay = Replay(job_id=old.id, new=new_job(payload=b'{"n":2}'))
     (new_id,) = store.replay([replay])
+    assert store.tick_of(old.id) is None
+    assert store.tick_of(new_id).schedule == "poll"
     store.prune(Retention(dead_s=-1.0))
     assert store.get(old.id) is None
     granted = lease_one(store)

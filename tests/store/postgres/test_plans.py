@@ -157,6 +157,7 @@ RULES = {
     ),
     "open_ticks": Rule({"ids": IDS}, PKEY | OF_SCHEDULE),
     "find_ticks": Rule({"name": "poll", "limit": 100}, PKEY | OF_SCHEDULE),
+    "tick_of_job": Rule({"id": 7}, PKEY),
     "find_schedules": Rule({"name": "poll"}, PKEY | OF_SCHEDULE),
     "hold_retries": Rule({"ids": IDS}, PKEY),
     "cancel_for_tick": Rule({"ids": IDS, "now_ms": NOW_MS}, PKEY),

@@ -280,6 +280,7 @@ def test_roles_that_may_read_see_everything(stores, role):
     store = stores[role]
     assert store.get(job.id).kind == "shop.seen"
     assert store.kept_output(job.id) is None
+    assert store.tick_of(job.id) is None
     assert {one.name for one in store.capacity(2**60)} >= {"connections", "indexes"}
     assert store.payload(job.id) == b"{}"
     assert store.attempts(job.id) == []

@@ -304,6 +304,7 @@ class Walk:
             store.payload(job_id)
             store.attempts(job_id)
             store.kept_output(job_id)
+            store.tick_of(job_id)
         for which in self.filters():
             store.count(which)
             store.groups(which)

@@ -9,11 +9,12 @@ from rich.console import Console
 from jobpool.cli import output
 from jobpool.cli.jobs.records import decoded
 from jobpool.cli.launch.progress_bar import BurstBar
-from jobpool.cli.output import ago
+from jobpool.cli.output import ago, tick_object, tick_words
 from jobpool.core.events import JobEnded, JobSucceeded
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.safe_text import lines, one_line
+from jobpool.store.records import JobTick
 
 
 def test_lines_keep_breaks_and_nothing_else_of_control():
@@ -137,3 +138,10 @@ def test_rows_for_programs_are_whole(capsys):
     assert re.split(" {2,}", line) == [str(value) for value in ROW]
     output.print_rows(HEADINGS, [], right=(), spare=("POOL",))
     assert capsys.readouterr().out.split() == list(HEADINGS)
+
+
+def test_a_tick_in_a_zone_that_this_host_does_not_know_is_shown_in_utc():
+    """A job can be shown everywhere."""
+    tick = JobTick("nightly", 1_709_325_000_000, "Mars/Base")
+    assert tick_words(tick) == "nightly, 2024-03-01 20:30Z"
+    assert tick_object(tick)["local"] == "2024-03-01T20:30:00+00:00"

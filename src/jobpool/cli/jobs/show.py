@@ -28,6 +28,8 @@ from jobpool.cli.output import (
     print_line,
     seconds,
     size,
+    tick_object,
+    tick_words,
 )
 from jobpool.cli.presence import why_not_alive
 from jobpool.core.application.codec import is_encoded, is_encoded_json
@@ -90,7 +92,8 @@ def show(
         payload = found.payload(job_id) or None if with_payload else None
         payload = redaction.payload(payload)
         waits = _why_it_waits(found, job, known)
-        links = _links(found, job)
+        tick = found.tick_of(job_id)
+        links = [*_links(found, job), ("schedule", tick_words(tick) if tick else "")]
         done = _done(found, job_id)
     if payload is not None and not redactor.knows(job.kind):
         note = f"no supervisor has published {job.kind}: nothing of it is redacted"
@@ -102,6 +105,7 @@ def show(
         )
         shown["output"] = kept.output if kept else output
         shown["output_dropped_at"] = iso_time(kept.dropped_at_ms) if kept else None
+        shown["schedule"] = tick_object(tick) if tick else None
         shown["audit"] = None if done is None else [audit_object(one) for one in done]
         if with_payload:
             shown["payload"] = decoded(payload)

@@ -44,7 +44,7 @@ from jobpool.store.operations.schedules.ticking import (
     pause_s,
     ticked,
 )
-from jobpool.store.records import Published, ScheduleRow, Ticked, TickRow
+from jobpool.store.records import JobTick, Published, ScheduleRow, Ticked, TickRow
 from jobpool.store.statements.schedules import (
     NewTick,
     StoredSchedule,
@@ -52,6 +52,7 @@ from jobpool.store.statements.schedules import (
     check_schedules,
     definition_of,
     job_of,
+    job_tick,
     no_schedule,
     record_of,
 )
@@ -141,6 +142,17 @@ class ScheduleKeeping(Enqueueing):
                 if (row := self._tick_row(ticks.get(tick_id))) is not None
             ]
         return sorted(rows, key=lambda row: -row.nominal_ms)[:limit]
+
+    def tick_of(self, job_id: int) -> JobTick | None:
+        """See `Store.tick_of`."""
+        with self._session.reading:
+            job = self._database.jobs.get(job_id)
+            tick_id = None if job is None else job.tick
+            tick = None if tick_id is None else self._database.ticks.get(tick_id)
+            of = None if tick is None else self._database.schedules.get(tick.schedule)
+            if tick is None or of is None:
+                return None
+            return job_tick(of.name, tick.nominal_ms, of.rule, tick.backfilled)
 
     def pause_schedule(
         self,

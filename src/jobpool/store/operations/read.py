@@ -21,7 +21,7 @@ from jobpool.store.statements.integrity import PAUSE, is_valid
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import attempt_from, job_from, kind_from, records
 from jobpool.store.statements.session import Database, Session
-from jobpool.store.statements.validation import ID_MAX, clean_text, is_id
+from jobpool.store.statements.validation import ID_MAX, clean_text, storable
 
 _REF_KEY = ("ref_key_high", "ref_key_low")
 """The counters that hold the halves of the key for refs."""
@@ -36,7 +36,7 @@ class Reading:
     def get(self, job_id: int) -> Job | None:
         """See `Store.get`."""
         with self._database.reading() as session:
-            rows = session.rows("get_job", id=_storable(job_id))
+            rows = session.rows("get_job", id=storable(job_id))
             key = self._ref_key(session) if rows else None
         return job_from(rows[0], key) if rows else None
 
@@ -59,25 +59,25 @@ class Reading:
     def payload(self, job_id: int) -> bytes | None:
         """See `Store.payload`."""
         with self._database.reading() as session:
-            payload = session.value("get_payload", id=_storable(job_id))
+            payload = session.value("get_payload", id=storable(job_id))
         return payload if isinstance(payload, bytes) else None
 
     def attempts(self, job_id: int) -> list[Attempt]:
         """See `Store.attempts`."""
         with self._database.reading() as session:
-            rows = session.rows("get_attempts", id=_storable(job_id))
+            rows = session.rows("get_attempts", id=storable(job_id))
         return [attempt_from(row) for row in rows]
 
     def output(self, job_id: int) -> str | None:
         """See `Store.output`."""
         with self._database.reading() as session:
-            output: str | None = session.value("get_output", id=_storable(job_id))
+            output: str | None = session.value("get_output", id=storable(job_id))
         return output
 
     def kept_output(self, job_id: int) -> KeptOutput | None:
         """See `Store.kept_output`."""
         with self._database.reading() as session:
-            rows = session.rows("get_kept_output", id=_storable(job_id))
+            rows = session.rows("get_kept_output", id=storable(job_id))
         return KeptOutput(*rows[0]) if rows else None
 
     def find(
@@ -150,11 +150,6 @@ class Reading:
         return records(PauseRow, readable)
 
 
-def _storable(job_id: int) -> int:
-    """Return an id that a database can compare; 0, which no job has, if it cannot."""
-    return job_id if is_id(job_id) else 0
-
-
 def _parameters(
     session: Session, which: Filter, before_id: int | None = None
 ) -> dict[str, Any]:
@@ -166,7 +161,7 @@ def _parameters(
         found = {job_id for (job_id,) in session.rows("ids_of_key", key=which.key)}
         ids = tuple(found if ids is None else found.intersection(ids))
     if ids is not None:
-        ids = tuple(job_id for job_id in ids if _storable(job_id))
+        ids = tuple(job_id for job_id in ids if storable(job_id))
     last_id = ID_MAX if before_id is None else max(-1, min(before_id - 1, ID_MAX))
     return {
         "first_id": 0 if ids is None else min(ids, default=0),

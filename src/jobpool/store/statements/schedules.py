@@ -19,7 +19,7 @@ from jobpool.core.rules.schedules.schedule import (
     progress_of,
 )
 from jobpool.errors import ConfigError, UsageError
-from jobpool.store.records import ScheduleRow, TickRow
+from jobpool.store.records import JobTick, ScheduleRow, TickRow
 from jobpool.store.statements.integrity import convert
 from jobpool.store.statements.parameters import Blobs
 from jobpool.store.statements.session import Row
@@ -351,6 +351,18 @@ def record_of(stored: StoredSchedule, last_tick: TickRow | None) -> ScheduleRow:
         note=stored.note,
         last_tick=last_tick,
     )
+
+
+def job_tick(
+    name: str, nominal_ms: object, rule: str, is_backfilled: object
+) -> JobTick | None:
+    """Return a row of `tick_of_job` as a record; None: it cannot be read."""
+    try:
+        tz = _read_rule(rule).tz
+        told: JobTick = convert((name, nominal_ms, tz, bool(is_backfilled)), JobTick)
+    except msgspec.MsgspecError:
+        return None
+    return told
 
 
 def scheduled_from(

@@ -172,6 +172,11 @@ def is_id(job_id: int) -> bool:
     return 0 < job_id <= ID_MAX
 
 
+def storable(job_id: int) -> int:
+    """Return an id that a database can compare; 0, which no job has, if it cannot."""
+    return job_id if is_id(job_id) else 0
+
+
 def clean_text(text: str | None) -> str | None:
     """Replace what a database cannot hold: NUL and lone surrogates."""
     if text is None or (text.isascii() and "\0" not in text):

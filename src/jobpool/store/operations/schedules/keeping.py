@@ -25,7 +25,7 @@ from jobpool.store.operations.schedules.step import (
     resumed,
 )
 from jobpool.store.operations.schedules.ticking import Ticking
-from jobpool.store.records import Published, ScheduleRow, TickRow
+from jobpool.store.records import JobTick, Published, ScheduleRow, TickRow
 from jobpool.store.statements.parameters import Blobs, as_json
 from jobpool.store.statements.schedules import (
     NewTick,
@@ -33,13 +33,14 @@ from jobpool.store.statements.schedules import (
     check_schedules,
     definition_of,
     job_of,
+    job_tick,
     no_schedule,
     read_schedules,
     schedule_from,
     tick_from,
 )
 from jobpool.store.statements.session import Row, Session
-from jobpool.store.statements.validation import clean_text, pause_end_ms
+from jobpool.store.statements.validation import clean_text, pause_end_ms, storable
 
 _TRIES = 3
 """How often names are looked up again that others take at this moment."""
@@ -95,6 +96,12 @@ class ScheduleKeeping(Ticking):
         with self._database.reading() as session:
             rows = session.rows("find_ticks", name=clean_text(name), limit=limit)
         return [found for row in rows if (found := tick_from(row)) is not None]
+
+    def tick_of(self, job_id: int) -> JobTick | None:
+        """See `Store.tick_of`."""
+        with self._database.reading() as session:
+            rows = session.rows("tick_of_job", id=storable(job_id))
+        return job_tick(*rows[0]) if rows else None
 
     def pause_schedule(
         self,

@@ -138,6 +138,14 @@ WHERE t.id = ANY (
   ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 )
 
+-- name: tick_of_job
+-- For people to see.
+SELECT s.name, t.nominal_at_ms, s.rule, t.backfilled
+FROM jobpool.jobs AS j
+JOIN jobpool.ticks AS t ON t.id = j.tick
+JOIN jobpool.schedules AS s ON s.id = t.schedule
+WHERE j.id = %(id)s
+
 -- name: ticks_of_jobs
 -- Of jobs that are to be deleted: the tick, what became of the job, and whether it is the
 -- last one of its schedule, which stays.

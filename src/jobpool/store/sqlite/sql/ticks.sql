@@ -104,6 +104,14 @@ FROM json_each(:ids) AS wanted
 CROSS JOIN jobpool_ticks AS t ON t.id = wanted.value
 CROSS JOIN jobpool_schedules AS s ON s.id = t.schedule
 
+-- name: tick_of_job
+-- For people to see.
+SELECT s.name, t.nominal_at_ms, s.rule, t.backfilled
+FROM jobpool_jobs AS j
+CROSS JOIN jobpool_ticks AS t ON t.id = j.tick
+CROSS JOIN jobpool_schedules AS s ON s.id = t.schedule
+WHERE j.id = :id
+
 -- name: ticks_of_jobs
 -- Of jobs that are to be deleted: the tick, what became of the job, and whether it is the
 -- last one of its schedule, which stays.
