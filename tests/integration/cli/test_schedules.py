@@ -63,6 +63,22 @@ def test_the_list_has_the_next_time_here_and_there_and_the_last_ticks_end(store)
     assert (found["chew"]["every_s"], found["chew"]["from_end"]) == (3600, True)
 
 
+def test_a_long_list_is_cut_and_says_how_many_more_there_are(store):
+    """The first ones by name; for programs as well; what acts on one has no limit."""
+    for name in "cab":
+        store.put_schedule(declared(name, DAILY))
+    cut = run("schedules", "--limit", 1)
+    assert [line.split()[0] for line in words(cut)] == ["NAME", "a"]
+    assert cut.stderr == "and 2 more schedules; --limit shows more\n"
+    for_programs = run("schedules", "--limit", 2, "--json")
+    assert [row["name"] for row in rows(for_programs)] == ["a", "b"]
+    assert for_programs.stderr == "and 1 more schedule; --limit shows more\n"
+    assert run("schedules", "--limit", 3).stderr == ""
+    wrong = run("schedules", "--limit", 3, "show", "a")
+    assert wrong.exit_code == 2
+    assert "--limit is for the list of schedules; 'show' is" in wrong.stderr
+
+
 def test_the_list_says_what_is_paused_and_until_when(store):
     """Also where it has a next time, which is after the pause."""
     for name in ("for-ever", "for-days", "on"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 
 from jobpool.cli.admin.schedules.changing import (
     backfill_schedule,
@@ -15,18 +16,31 @@ from jobpool.cli.admin.schedules.reading import next_times, show_schedule
 from jobpool.cli.admin.schedules.records import COLUMNS, cells, schedule_object
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import LaunchFlags, json_flag, store_flags
-from jobpool.cli.output import encodable, print_json, print_rows
+from jobpool.cli.output import counted, encodable, print_json, print_rows
 from jobpool.operations.schedules import outlook
 
 _SHOWN = 3
 
 
 @click.group(invoke_without_command=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="List at most this many.",
+)
 @store_flags
 @json_flag
 @click.pass_context
 def schedules(
-    ctx: click.Context, /, *, store: str | None, config: str | None, as_json: bool
+    ctx: click.Context,
+    /,
+    *,
+    limit: int,
+    store: str | None,
+    config: str | None,
+    as_json: bool,
 ) -> None:
     """List schedules with their next and their last tick; or act on one of them."""
     if ctx.invoked_subcommand is not None:
@@ -35,6 +49,11 @@ def schedules(
                 f"--json belongs behind {ctx.invoked_subcommand!r}: it is an option of "
                 "that command"
             )
+        if ctx.get_parameter_source("limit") is not ParameterSource.DEFAULT:
+            raise click.UsageError(
+                f"--limit is for the list of schedules; {ctx.invoked_subcommand!r} is "
+                "about one of them"
+            )
         # What was said before the command's name counts as well.
         group = ctx.find_object(LaunchFlags) or LaunchFlags()
         ctx.obj = LaunchFlags(store=store, config=config).over(group)
@@ -42,7 +61,7 @@ def schedules(
     with opened(own_sources(store, config)) as found:
         rows = found.schedules()
     now = now_ms()
-    listed = [(row, outlook(row, now, _SHOWN)) for row in rows]
+    listed = [(row, outlook(row, now, _SHOWN)) for row in rows[:limit]]
     if as_json:
         for row, seen in listed:
             print_json(encodable(schedule_object(row, seen)))
@@ -59,6 +78,10 @@ def schedules(
             "there when a supervisor starts, and `jobpool check` shows them before; "
             "see `jobpool manual schedules`",
             err=True,
+        )
+    if more := len(rows) - len(listed):
+        click.echo(
+            f"and {counted(more, 'more schedule')}; --limit shows more", err=True
         )
 
 
