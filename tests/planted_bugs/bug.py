@@ -14,6 +14,7 @@ class Promise(StrEnum):
     INNOCENCE = "One death, one job"
     BOUNDED_PATHS = "Every path is bounded"
     HARD_LIMITS = "Hard limits are hard"
+    SCHEDULED = "One job for each tick of a [schedule](schedules.md)"
     AT_MOST_ONCE = "At most once on request"
     NO_OVERLAP = "No overlap on one host"
     LATE_OVERLAP = "Overlap on several hosts only after expiry"

@@ -22,7 +22,7 @@ from simulation.store import SimStore
 replace = msgspec.structs.replace
 
 
-@breaks(Promise.FENCED)
+@breaks(Promise.SCHEDULED)
 def ticks_are_not_unique() -> list[Change]:
     right = ScheduleKeeping._add
 
@@ -33,12 +33,12 @@ def ticks_are_not_unique() -> list[Change]:
     return [(ScheduleKeeping, "_add", wrong)]
 
 
-@breaks(Promise.DURABLE)
+@breaks(Promise.SCHEDULED)
 def ticks_are_counted_from_now() -> list[Change]:
     return [(planning, "_dealt_with", lambda _state, now_ms: now_ms - 1)]
 
 
-@breaks(Promise.DURABLE)
+@breaks(Promise.SCHEDULED)
 def a_jump_of_the_clock_silences() -> list[Change]:
     def wrong(state: Any, _now_ms: int) -> int:
         return max(state.since_ms, state.last_ms or 0)
@@ -46,17 +46,17 @@ def a_jump_of_the_clock_silences() -> list[Change]:
     return [(planning, "_dealt_with", wrong)]
 
 
-@breaks(Promise.DURABLE)
+@breaks(Promise.SCHEDULED)
 def every_version_publishes() -> list[Change]:
     return [(keeping, "newest_version", lambda _seen_ms: ANY)]
 
 
-@breaks(Promise.FENCED)
+@breaks(Promise.SCHEDULED)
 def retired_schedules_go_on() -> list[Change]:
     return [(keeping, "retired", lambda stored, _now_ms: stored)]
 
 
-@breaks(Promise.FENCED)
+@breaks(Promise.SCHEDULED)
 def pauses_are_not_minded() -> list[Change]:
     right = stepping._state
 
@@ -69,18 +69,18 @@ def pauses_are_not_minded() -> list[Change]:
     return [(stepping, "_state", wrong), (keeping, "paused", paused)]
 
 
-@breaks(Promise.FENCED)
+@breaks(Promise.SCHEDULED)
 def overlap_is_not_minded() -> list[Change]:
     starts = defaultdict(lambda: Decision.START)
     return [(turns, "DECISIONS", starts)]
 
 
-@breaks(Promise.DURABLE)
+@breaks(Promise.SCHEDULED)
 def buffered_ticks_stay() -> list[Change]:
     return [(turns.Turns, "start_buffered", lambda _self: None)]
 
 
-@breaks(Promise.DURABLE)
+@breaks(Promise.SCHEDULED)
 def a_tick_and_its_job_are_two_transactions() -> list[Change]:
     tick, begin = SimStore.tick, ScheduleKeeping._begin
     late: list[Any] = []

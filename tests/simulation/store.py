@@ -328,12 +328,14 @@ class SimStore(MemoryStore):
                 self._note(call)
         return done
 
-    def publish_schedules(self, run_id: str, declared: Sequence[Declared]) -> Published:
+    def publish_schedules(
+        self, run_id: str, declared: Sequence[Declared], *, again: bool = False
+    ) -> Published:
         """See `Store.publish_schedules`."""
         if not self._world.schedules.has_any:
             return Published(is_newest=False)
         with self.transaction():
-            found = super().publish_schedules(run_id, declared)
+            found = super().publish_schedules(run_id, declared, again=again)
             has_changed = bool(found.added or found.changed or found.retired)
             self._world.schedules.published(run_id, has_changed=has_changed)
         return found
