@@ -177,7 +177,7 @@ class Schedules:
         return operate(self._gateway, action)
 
     def remove(self, name: str, *, note: str | None = None) -> bool:
-        """Delete a schedule that was put, or is retired, with its ticks.
+        """Delete a schedule that nobody declares any more, or was put, with its ticks.
 
         Its jobs stay.
 
@@ -185,7 +185,8 @@ class Schedules:
             False if there was none.
 
         Raises:
-            UsageError: an application declares it; nothing was changed.
+            UsageError: an application declares it of which supervisors run; nothing
+                was changed.
         """
         from jobpool.operations.schedules import RemoveSchedule  # noqa: PLC0415 - rare
 

@@ -672,7 +672,7 @@ class Store(Protocol):
             False: there was none.
 
         Raises:
-            UsageError: an application declares it; nothing was changed.
+            UsageError: an application that runs declares it; nothing was changed.
         """
         ...
 

@@ -167,6 +167,19 @@ def test_nobody_elses_schedules_are_touched(store):
     assert publish(store, "shop", "a") == Published(refused=("a",))
 
 
+def test_a_schedule_whose_application_is_gone_can_be_removed(store, clock):
+    """It was renamed, say: nobody else would ever retire it."""
+    begin(store, "old", "v1", "shop.py")
+    publish(store, "old", "a")
+    clock.advance(119)
+    with pytest.raises(UsageError, match="a minute after the last supervisor"):
+        store.remove_schedule("a")
+    clock.advance(2)
+    assert store.remove_schedule("a")
+    begin(store, "new", "v1", "shop.jobs")
+    assert publish(store, "new", "a") == Published(added=("a",))
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [

@@ -187,8 +187,9 @@ class ScheduleKeeping(Enqueueing):
         with self._session.writing:
             found = [s for s in self._database.schedules.values() if s.name == name]
             for stored in found:
-                if stored.application is not None and stored.retired_at_ms is None:
-                    raise taken(name, stored.application)
+                owner = stored.application if stored.retired_at_ms is None else None
+                if owner is not None and self._versions(owner):
+                    raise taken(name, owner)
                 for tick_id in list(self._database.ticks.of[stored.id].values()):
                     self._database.put(self._database.ticks, tick_id, None)
                 self._database.put(self._database.schedules, stored.id, None)

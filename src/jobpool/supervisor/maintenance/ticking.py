@@ -25,7 +25,8 @@ PUBLISH_EVERY_S = 30.0
 """How soon an older version's schedules are back after a rollback."""
 _TAKEN = (
     "another application has a schedule of this name, or it was put at run time; give "
-    "this one another name"
+    "this one another name, or, if that one is not needed any more, remove it: jobpool "
+    "schedules remove NAME"
 )
 
 

@@ -107,7 +107,7 @@ def remove_schedule(
     """Delete a schedule that was put, or is retired; its jobs stay.
 
     Its ticks go with it. One that an application declares goes with its line in the
-    code.
+    code; or here, once no supervisor runs that application any more.
     """
     with opened(own_sources(store, config)) as found:
         action = RemoveSchedule(schedule=name, note=note)

@@ -139,7 +139,7 @@ class ScheduleKeeping(Ticking):
         with self._database.writing() as session:
             found = self._rows(session, self._LOCK_PUBLISHED, [name], None)
             for stored in found:
-                if stored.application is not None and stored.retired_at_ms is None:
+                if self._is_declared(session, stored):
                     raise taken(name, stored.application)
                 session.run("delete_ticks", id=stored.id)
                 session.run("delete_schedule", id=stored.id)
@@ -199,6 +199,17 @@ class ScheduleKeeping(Ticking):
         """Ask for codecs before jobs are made that need them."""
         if any(one.codec for one in declared) and not self._may_encode:
             self._ask_for_codecs()
+
+    def _is_declared(self, session: Session, stored: StoredSchedule) -> bool:
+        """Say whether an application declares a schedule that runs."""
+        if stored.application is None or stored.retired_at_ms is not None:
+            return False
+        gone_ms = self._database.now_ms(session) - LIVING_MS
+        return bool(
+            session.rows(
+                "application_versions", application=stored.application, gone_ms=gone_ms
+            )
+        )
 
     def _locked(self, session: Session, name: str) -> StoredSchedule:
         """Return a schedule, locked.

@@ -126,5 +126,6 @@ def taken(name: str, application: str | None) -> UsageError:
     """Return the error for a schedule that an application declares."""
     return UsageError(
         f"schedule {name!r} is declared by the application {application!r}: change it "
-        "there, pause it, or use another name. Nothing was changed"
+        "there, pause it, use another name, or remove it a minute after the last "
+        "supervisor of that application has gone. Nothing was changed"
     )
