@@ -11,6 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from chaos.producing import Call
 from jobpool.sandbox.runs.fence import RECENTLY_S
 from support.store import history as h
 
@@ -79,6 +80,20 @@ class Final(NamedTuple):
     result: bytes | None
 
 
+class Tick(NamedTuple):
+    """A row of the only schedule's ticks."""
+
+    nominal_ms: int
+    stored_ms: int
+    state: str
+    job: int | None
+
+    def call(self):
+        """Return the call that it stands for: its job is of that one alone."""
+        at_ns = self.stored_ms * MS_NS
+        return Call(at_ns, f"tick-{self.nominal_ms}", "stored", self.job, True)
+
+
 @dataclass
 class Accounts:
     """Everything that was witnessed."""
@@ -94,6 +109,7 @@ class Accounts:
     stored_attempts: list[tuple[int, int, str]]
     litter: list[str]
     broken: list[str]
+    ticks: list[Tick] = field(default_factory=list)
     host_oom: bool = False
     """The kernel has killed a process on this machine for lack of memory."""
     attempts: dict[int, Attempt] = field(default_factory=dict)
@@ -101,6 +117,8 @@ class Accounts:
 
     def __post_init__(self):
         self.changes = sorted(set(self.changes))
+        self.ticks.sort()
+        self.calls += [tick.call() for tick in self.ticks if tick.job is not None]
         self.attempts = read_marks(self.marks)
         self.leases = read_leases(self.changes)
         self.died_ms = {
@@ -137,12 +155,13 @@ class Accounts:
         stored = defaultdict(list)
         for job, token, outcome in self.stored_attempts:
             stored[job].append((token, outcome))
+        ticks = {tick.job: tick.call().name for tick in self.ticks}
         for job in self.jobs:
             values = job._asdict()
             del values["result"]
-            payload = values.pop("payload")
+            call = call_of(values.pop("payload"))
             yield h.FinalJob(
-                call=call_of(payload), attempts=tuple(stored[job.job]), **values
+                call=ticks.get(job.job, call), attempts=tuple(stored[job.job]), **values
             )
 
     def _database(self):

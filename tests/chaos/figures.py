@@ -20,6 +20,7 @@ OF_RULE = {
     "I10": "time limit passed",
     "I12": "litter",
     "I15": "started after a cancel",
+    "I16": "ticks missing or doubled",
     "I18": "counters that lie",
     "I19": "broken on the way",
 }
@@ -63,6 +64,7 @@ def trials(accounts):
         "I10": begun,
         "I12": deaths["supervisor killed"] + deaths["child killed"],
         "I15": sum(call.answer == "canceled" for call in accounts.calls),
+        "I16": len(accounts.ticks),
         "I18": len(accounts.jobs),
         "I19": len(accounts.lives),
     }

@@ -6,6 +6,7 @@ witnesses themselves. Every finding is an `invariants.Violation`.
 
 import json
 from collections import Counter
+from itertools import pairwise
 
 from chaos.accounts import ATTEMPTS_MAX, CRASHES_MAX, POISON
 from chaos.nemesis import AT_STORE
@@ -14,6 +15,7 @@ from support.store.invariants import Violation, violations
 SURVIVAL_MS = 1500
 """A process may be seen so long after its attempt was settled, on a busy machine."""
 LATE_MS = 5
+TICK_MS = 1000
 
 
 def findings(accounts):
@@ -27,6 +29,7 @@ def findings(accounts):
         _nothing_outlives_its_end,
         _supervisors_end_when_asked,
         _canceled_stays_canceled,
+        _ticks_come_once,
     ):
         found += rule(accounts)
     return list(_once_each(found))
@@ -185,3 +188,18 @@ def _canceled_stays_canceled(accounts):
         if lease.from_ms > canceled_ms.get(lease.job, lease.from_ms) + LATE_MS:
             text = f"token {lease.token} was granted after its cancellation"
             yield Violation("I15", lease.job, text)
+
+
+def _ticks_come_once(accounts):
+    """I16: from the first tick to the last none is missing, and each has a job."""
+    for one, other in pairwise(accounts.ticks):
+        apart_ms = other.nominal_ms - one.nominal_ms
+        if apart_ms != TICK_MS:
+            text = f"the tick after {one.nominal_ms} came {apart_ms} ms later"
+            yield Violation("I16", other.job or 0, text)
+    jobs = Counter(tick.job for tick in accounts.ticks)
+    for tick in accounts.ticks:
+        if tick.job is None:
+            yield Violation("I16", 0, f"the tick at {tick.nominal_ms} has no job")
+        elif jobs[tick.job] > 1:
+            yield Violation("I16", tick.job, f"it is of {jobs[tick.job]} ticks")

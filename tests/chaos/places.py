@@ -37,6 +37,7 @@ FINAL = (
     "id, kind, state, attempt, failures, crashes, interruptions, recoveries, "
     "max_attempts"
 )
+TICKS = "nominal_at_ms, stored_at_ms, state, job_id"
 
 
 class LockedOut(Exception):
@@ -125,7 +126,7 @@ class SqlitePlace(Place):
         ).fetchall()
 
     def read_final(self):
-        """Return jobs with their payloads and results, and attempts."""
+        """Return jobs with their payloads and results, attempts, ticks, and damage."""
         with contextlib.closing(self.observe()) as connection:
             jobs = connection.execute(
                 f"SELECT {FINAL}, p.payload, r.result FROM jobpool_jobs AS j "
@@ -135,8 +136,14 @@ class SqlitePlace(Place):
             attempts = connection.execute(
                 "SELECT job_id, token, outcome FROM jobpool_attempts"
             ).fetchall()
+            ticks = connection.execute(f"SELECT {TICKS} FROM jobpool_ticks").fetchall()
             (word,) = connection.execute("PRAGMA integrity_check").fetchone()
-        return jobs, attempts, [] if word == "ok" else [f"integrity_check: {word}"]
+        return (
+            jobs,
+            attempts,
+            ticks,
+            [] if word == "ok" else [f"integrity_check: {word}"],
+        )
 
     @contextlib.contextmanager
     def locked(self, wait_s=LOCK_S_MAX):
@@ -219,7 +226,7 @@ class PostgresPlace(Place):
         ).fetchall()
 
     def read_final(self):
-        """Return jobs with their payloads and results, and attempts."""
+        """Return jobs with their payloads and results, attempts, ticks, and damage."""
         with contextlib.closing(self.observe()) as connection:
             jobs = connection.execute(
                 f"SELECT {FINAL}, payload, result FROM {self.schema}.jobs"
@@ -227,7 +234,10 @@ class PostgresPlace(Place):
             attempts = connection.execute(
                 f"SELECT job_id, token, outcome FROM {self.schema}.attempts"
             ).fetchall()
-        return jobs, attempts, []
+            ticks = connection.execute(
+                f"SELECT {TICKS} FROM {self.schema}.ticks"
+            ).fetchall()
+        return jobs, attempts, ticks, []
 
     @contextlib.contextmanager
     def locked(self, wait_s=LOCK_S_MAX):

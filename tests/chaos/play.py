@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos import figures, recovery
-from chaos.accounts import Accounts, Final
+from chaos.accounts import Accounts, Final, Tick
 from chaos.audit import Auditor
 from chaos.crew import Member, cgroups_of, processes
 from chaos.justice import findings
 from chaos.nemesis import SETTLED_S, Nemesis
 from chaos.places import COMMAND_S_MAX, PLACES, leftovers, shm_entries, wait_for
 from chaos.producing import Producer
+from jobpool.errors import StoreError
 
 LEFT_S_MAX = 5.0
 START_S_MAX = 60.0
@@ -116,11 +117,17 @@ class _Play:
             for producer in producers:
                 producer.finish()
             drained_s = self._drain()
+            # A tick may have come meanwhile, and a connection may be the storm's.
+            if not wait_for(lambda: _is_paused(jobs), START_S_MAX):
+                raise RuntimeError("the schedule cannot be paused")
+            drained_s += self._drain()
             self._stop()
         self._auditor.finish()
         self._auditor.catch_up()
         jobs.jobs.close()
         accounts = self._accounts(producers)
+        if len(accounts.ticks) < storm_s:
+            accounts.broken.append(f"{len(accounts.ticks)} ticks in {storm_s:.0f} s")
         accounts.host_oom = count_oom_kills() > oom_kills
         run = {
             "seed": self._options.seed,
@@ -202,7 +209,7 @@ class _Play:
         litter += [f"{path} is left" for path in leftovers(self._place)]
         lives = [life for member in self._crew for life in member.lives]
         litter += [f"{path} is left" for path in cgroups_of(lives)]
-        jobs, attempts, broken = self._place.read_final()
+        jobs, attempts, ticks, broken = self._place.read_final()
         return Accounts(
             shared=self._place.shared,
             changes=self._auditor.changes,
@@ -212,9 +219,17 @@ class _Play:
             lives=lives,
             jobs=list(map(Final._make, jobs)),
             stored_attempts=attempts,
+            ticks=list(map(Tick._make, ticks)),
             litter=litter,
             broken=self._broken + broken,
         )
+
+
+def _is_paused(jobs):
+    with contextlib.suppress(StoreError):
+        jobs.jobs.schedules.pause(jobs.SCHEDULE)
+        return True
+    return False
 
 
 def _described(accounts, found):

@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from chaos.accounts import Accounts, Final
+from chaos.accounts import Accounts, Final, Tick
 from chaos.audit import Change
 from chaos.crew import Life
 from chaos.justice import findings
@@ -400,3 +400,19 @@ def test_a_child_may_be_killed_for_a_cancel_before_its_handlers_first_line(
         "stored_attempts": [*rows("stored_attempts"), (5, 55, "canceled")],
     }
     assert broken(**changed) == rules
+
+
+@pytest.mark.parametrize(
+    ("ticks", "is_broken"),
+    [
+        ([(1000, 1), (2000, 2)], False),
+        ([(1000, 1), (3000, 2)], True),
+        ([(1000, 1), (1000, 2)], True),
+        ([(1000, 1), (2000, None)], True),
+        ([(1000, 1), (2000, 1)], True),
+    ],
+)
+def test_each_tick_comes_once_and_has_a_job(ticks, is_broken):
+    """I16: none is missing or twice there, none is without a job or shares one."""
+    rows = [Tick(nominal_ms, 0, "done", job) for nominal_ms, job in ticks]
+    assert ("I16" in broken(ticks=rows)) == is_broken
