@@ -73,7 +73,7 @@ SAID = {
         "probation_s": 10.0,
     },
     "HandlerSpec": {"schema": b"{}"},
-    "jobpool.store.records.Published": {"is_newest": True},
+    "Published": {"is_newest": True},
     "Rule": {"tz": "UTC"},
     "schedules.policy.Policy": {
         "missed": "one",

@@ -37,7 +37,7 @@ _CUT = re.compile(r"\[\d+ (?:bytes|characters) before this left out\]\n\ufffd*")
 """Stands before the end of a text."""
 
 
-class Published(msgspec.Struct, frozen=True):
+class Redaction(msgspec.Struct, frozen=True):
     """What a kind's schema says of redaction."""
 
     paths: tuple[str, ...]
@@ -68,7 +68,7 @@ def without_redaction(schema: bytes) -> bytes:
     return msgspec.json.encode(found)
 
 
-def redaction_in(schema: bytes) -> Published | None:
+def redaction_in(schema: bytes) -> Redaction | None:
     """Return what a schema says; None: it hides nothing, or somebody has damaged it."""
     if KEYWORD.encode() not in schema:
         return None
@@ -79,7 +79,7 @@ def redaction_in(schema: bytes) -> Published | None:
 
 
 class _Schema(msgspec.Struct):
-    said: Published = msgspec.field(name=KEYWORD)
+    said: Redaction = msgspec.field(name=KEYWORD)
 
 
 def hidden(value: Any, paths: Sequence[str], steps: Iterable[str | int] = ()) -> Any:
