@@ -160,14 +160,20 @@ def _due(state: ScheduleState, now_ms: int) -> _Due:
 def _dealt_with(state: ScheduleState, now_ms: int) -> int:
     """Return up to where a schedule's times have been dealt with.
 
-    What is later than now was written by a clock that was ahead: it is ignored.
+    What is later than now was written by a clock that was ahead: it is ignored. Only of
+    a schedule that was declared less than a minute later than now there are no ticks
+    yet: this clock may be the wrong one, and soon be there.
     """
-    until_ms = state.paused_until_ms
-    marks = (state.since_ms, state.last_ms, None if until_ms is None else until_ms - 1)
+    since_ms, until_ms = state.since_ms, state.paused_until_ms
+    if now_ms < since_ms <= now_ms + _MISSED_AFTER_MS:
+        return since_ms
+    marks = (since_ms, state.last_ms, None if until_ms is None else until_ms - 1)
     past = [mark for mark in marks if mark is not None and mark <= now_ms]
-    last_ms = state.since_ms if state.last_ms is None else state.last_ms
+    last_ms = since_ms if state.last_ms is None else state.last_ms
     if last_ms > now_ms:
-        past.append(now_ms - jitter_of(state.rule, state.name) - _MISSED_AFTER_MS - 1)
+        has_past = since_ms <= now_ms
+        window_ms = _MISSED_AFTER_MS + 1 if has_past else 0
+        past.append(now_ms - jitter_of(state.rule, state.name) - window_ms)
     return max(past)
 
 

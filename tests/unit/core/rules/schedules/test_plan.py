@@ -298,6 +298,34 @@ def test_a_clock_that_was_ahead_silences_nobody():
     assert told(plan(ended_ahead, DUE_MS)) == {NEW: {AT_DUE: "open"}}
 
 
+@pytest.mark.parametrize("last_ms", [None, START_MS + 1000])
+@pytest.mark.parametrize("ahead_s", [1, 12, 60])
+def test_a_clock_that_was_set_back_a_little_waits_for_the_beginning(ahead_s, last_ms):
+    """It will be there soon: no tick comes before the schedule was declared."""
+    now_ms = START_MS - ahead_s * 1000
+    rule, policy = Rule(every_ms=1000), Policy(overlap=Overlap.ALLOW_ALL)
+    new = state(rule=rule, policy=policy, since_ms=START_MS, last_ms=last_ms)
+    found = plan(new, now_ms)
+    assert (found.write, found.missed) == ((), 0)
+    assert found.next_due_ms == START_MS + 1000
+    after = msgspec.structs.replace(new, last_ms=found.last_ms)
+    assert told(plan(after, START_MS + 2000)) == {NEW: {1000: "open", 2000: "open"}}
+
+
+@pytest.mark.parametrize("missed", Missed)
+def test_what_a_clock_far_ahead_has_declared_has_no_past(missed):
+    """It has ticks from now on: it was not declared before, and has missed none."""
+    year_ms = 365 * 24 * HOUR_MS
+    rule = Rule(every_ms=1000)
+    policy = Policy(missed=missed, overlap=Overlap.ALLOW_ALL)
+    new = state(rule=rule, policy=policy, since_ms=START_MS + year_ms, last_ms=None)
+    found = plan(new, START_MS)
+    assert (found.write, found.missed) == ((), 0)
+    assert START_MS < found.next_due_ms <= START_MS + 1000
+    after = msgspec.structs.replace(new, last_ms=found.last_ms)
+    assert told(plan(after, START_MS + 2000)) == {NEW: {1000: "open", 2000: "open"}}
+
+
 def test_a_pause_has_no_ticks():
     """Neither late nor missed; those from its end on are due as ever."""
     ends_ms = START_MS + 5 * HOUR_MS
