@@ -216,7 +216,7 @@ SUITE_BUGS = (
         "the key of a replaced job is lost",
         Promise.DURABLE,
         "tests/store/contract/test_replay_action.py",
-        (Edit("operations/replay.py", "        key=job.key,\n", ""),),
+        (Edit("operations/arguments/replay.py", "        key=job.key,\n", ""),),
     ),
     SuiteBug(
         "a job is replaced twice",

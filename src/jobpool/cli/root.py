@@ -38,7 +38,9 @@ _COMMANDS = {
     "run": _Command("launch.launch:run", "Start with the configured pools."),
     "enqueue": _Command("jobs.enqueue:enqueue", "Enqueue jobs of one kind."),
     "list": _Command("jobs.list_jobs:list_jobs", "List jobs, newest first."),
-    "show": _Command("jobs.show:show", "Show one job: reason, figures, stack, output."),
+    "show": _Command(
+        "jobs.show.command:show", "Show one job: reason, figures, stack, output."
+    ),
     "status": _Command(
         "diagnose.status:status", "Show supervisors, pools and waiting jobs."
     ),

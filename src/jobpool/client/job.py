@@ -280,11 +280,11 @@ def replace(
         UsageError: it cannot be replaced; nothing was changed.
     """
     from jobpool.operations.action import Done  # noqa: PLC0415 - see `operate`
-    from jobpool.operations.argument_changes import (  # noqa: PLC0415 - see `operate`
+    from jobpool.operations.arguments.changes import (  # noqa: PLC0415 - see `operate`
         ALL,
         changed_paths,
     )
-    from jobpool.operations.replay import (  # noqa: PLC0415 - see `operate`
+    from jobpool.operations.arguments.replay import (  # noqa: PLC0415 - see `operate`
         Replacement,
         Replay,
         successor,

@@ -17,6 +17,7 @@ import msgspec
 from jobpool.core.clock import SystemClock
 from jobpool.errors import Forbidden, StoreRefused, UsageError
 from jobpool.operations.action import Action, Change, Done, Step
+from jobpool.operations.arguments.replay import Replay
 from jobpool.operations.erasure import Erase
 from jobpool.operations.id_ranges import IdRanges
 from jobpool.operations.jobs import Cancel, Release, Retry
@@ -29,7 +30,6 @@ from jobpool.operations.queue import (
     Restored,
     Resume,
 )
-from jobpool.operations.replay import Replay
 from jobpool.operations.schedules import (
     Backfill,
     PauseSchedule,

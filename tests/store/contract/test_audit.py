@@ -10,11 +10,11 @@ from jobpool.core.rules.policy import Policy
 from jobpool.errors import Forbidden, StoreUnavailable, UsageError
 from jobpool.operations import operate as operating
 from jobpool.operations.action import Done
+from jobpool.operations.arguments.replay import Replacement, Replay, successor
 from jobpool.operations.jobs import Cancel, Release, Retry
 from jobpool.operations.operate import LEAST_ROLE, NOTE_MAX, REFUSALS_MAX, operate
 from jobpool.operations.principal import Principal, Role
 from jobpool.operations.queue import Enqueue, Pause, Prune, Reclaim, Resume
-from jobpool.operations.replay import Replacement, Replay, successor
 from jobpool.operations.selection import Selection
 from jobpool.store.records import AuditEntry, AuditFilter, Filter
 from support.store.storing import ended, lease, lease_one, new_job, succeeded

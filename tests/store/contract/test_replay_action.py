@@ -7,10 +7,10 @@ import pytest
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.policy import Policy
 from jobpool.errors import ArgumentsRejected
+from jobpool.operations.arguments.replay import Replacement, Replay, successor
 from jobpool.operations.jobs import Cancel, Retry
 from jobpool.operations.operate import operate
 from jobpool.operations.principal import Principal, Role
-from jobpool.operations.replay import Replacement, Replay, successor
 from jobpool.operations.selection import Selection
 from jobpool.operations.trail import entries
 from jobpool.store.records import AuditFilter, Filter
@@ -67,7 +67,7 @@ def test_a_new_job_has_what_the_old_one_had(store):
 
 def test_a_bulk_is_one_row_with_the_paths_that_were_changed(store, monkeypatch):
     """However many batches it took; it names old and new jobs, and no values."""
-    monkeypatch.setattr("jobpool.operations.replay._BATCH", 2)
+    monkeypatch.setattr("jobpool.operations.arguments.replay._BATCH", 2)
     ids = dead(store, *[new_job(payload=b'{"n":"4111"}')] * 5)
     meant = Selection(which=Filter(kind=KIND), shown=("dead",))
     action = replay(meant, kind_to=KIND, note="the cents")

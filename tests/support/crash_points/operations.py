@@ -17,11 +17,11 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import FINISHED, JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreUnavailable
+from jobpool.operations.arguments.replay import Replacement, Replay, successor
 from jobpool.operations.jobs import Cancel, Retry
 from jobpool.operations.operate import operate
 from jobpool.operations.principal import Principal, Role
 from jobpool.operations.queue import Pause, Restored
-from jobpool.operations.replay import Replacement, Replay, successor
 from jobpool.operations.selection import Selection
 from jobpool.sandbox.runs.run_directory import remove_run
 from jobpool.store.move import source as move_source

@@ -29,8 +29,10 @@ MAY = {
 
 def actions():
     """Return every verb that there is: subclasses that have none of their own."""
-    for module in pkgutil.iter_modules(jobpool.operations.__path__):
-        importlib.import_module(f"jobpool.operations.{module.name}")
+    for module in pkgutil.walk_packages(
+        jobpool.operations.__path__, "jobpool.operations."
+    ):
+        importlib.import_module(module.name)
     found, left = set(), [Action]
     while left:
         below = left.pop().__subclasses__()

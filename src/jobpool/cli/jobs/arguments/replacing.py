@@ -15,8 +15,8 @@ from jobpool.client.payload.strict_json import encode
 from jobpool.core.config.layers import nearest
 from jobpool.core.jobs.job import Job
 from jobpool.errors import ArgumentsRejected, UnknownKind, UsageError
-from jobpool.operations.argument_changes import changed_paths
-from jobpool.operations.replay import Replacement, successor
+from jobpool.operations.arguments.changes import changed_paths
+from jobpool.operations.arguments.replay import Replacement, successor
 from jobpool.store.records import KindRecord
 
 Change = Callable[[int, Mapping[str, Any]], str]

@@ -50,9 +50,9 @@ from jobpool.core.jobs.job import Job
 from jobpool.core.safe_text import one_line
 from jobpool.errors import ArgumentsRejected
 from jobpool.operations.action import Done
-from jobpool.operations.argument_changes import MISSING, differences
+from jobpool.operations.arguments.changes import MISSING, differences
+from jobpool.operations.arguments.replay import Replacement, Replay
 from jobpool.operations.redaction import Redaction, Redactor
-from jobpool.operations.replay import Replacement, Replay
 from jobpool.operations.selection import Selection
 from jobpool.store.protocol import Store
 from jobpool.store.records import Filter, KindRecord

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from jobpool.operations.argument_changes import (
+from jobpool.operations.arguments.changes import (
     MISSING,
     changed_paths,
     differences,

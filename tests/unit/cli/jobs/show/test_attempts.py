@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jobpool.cli.jobs.memory_line import memory_line
-from jobpool.cli.jobs.show import attempt_lines, counts, evidence
+from jobpool.cli.jobs.show.attempts import attempt_lines, counts, evidence
 from jobpool.core.jobs.job import Attempt, Job
 from jobpool.core.jobs.memory_trail import Trail
 from jobpool.core.jobs.outcome import Outcome

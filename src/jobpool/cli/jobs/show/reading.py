@@ -1,0 +1,115 @@
+"""What `jobpool show` reads of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from jobpool.cli.jobs.selection import id_of
+from jobpool.cli.jobs.show.waits import why_it_waits
+from jobpool.core.jobs.job import Attempt, Job
+from jobpool.errors import JobNotFound, StoreRefused
+from jobpool.operations.redaction import Redactor
+from jobpool.operations.trail import Entry, entries
+from jobpool.store.protocol import Store
+from jobpool.store.records import AuditFilter, Filter, JobTick, KeptOutput, KindRecord
+
+_DONE_MAX = 10
+"""Most entries of the audit trail: `jobpool audit --job` has them all."""
+
+
+class Seen(NamedTuple):
+    """What was read of a job: redacted, unless that is off."""
+
+    job: Job
+    attempts: Sequence[Attempt]
+    """The unsuccessful ones, oldest first."""
+    known: KindRecord | None
+    """Its kind as published; None: not published."""
+    waits: str
+    """What keeps it from running; "": nothing does."""
+    links: Sequence[tuple[str, str]]
+    """What is said of its relations to others: a name and a text."""
+    tick: JobTick | None
+    output: str | None
+    kept: KeptOutput | None
+    payload: bytes | None
+    """None: not asked for."""
+    done: Sequence[Entry] | None
+    """What people did to it; None: this login may not read that."""
+    is_redactable: bool
+    """Whether its kind has said what of it is to be redacted."""
+
+
+def read(store: Store, job: Job, *, unredacted: bool, with_payload: bool) -> Seen:
+    """Read what there is about a job."""
+    kinds = store.kinds()
+    known = next((r for r in kinds if r.kind == job.kind), None)
+    redactor = Redactor(store, kinds, is_off=unredacted)
+    redaction = redactor.of(job)
+    payload = store.payload(job.id) or None if with_payload else None
+    return Seen(
+        job=redaction.job(job),
+        attempts=redaction.attempts(store.attempts(job.id)),
+        known=known,
+        waits=why_it_waits(store, job, known),
+        links=_links(store, job),
+        tick=store.tick_of(job.id),
+        output=redaction.text(store.output(job.id)),
+        kept=redaction.kept(store.kept_output(job.id)),
+        payload=redaction.payload(payload),
+        done=_done(store, job.id),
+        is_redactable=redactor.knows(job.kind),
+    )
+
+
+def meant(
+    store: Store, name: int | str | None, key: str | None, kind: str | None
+) -> Job:
+    """Return the job that has an id, a ref or a key.
+
+    Raises:
+        UsageError: both or neither are given, or jobs of several kinds have the key.
+        JobNotFound: no job has this id or key.
+    """
+    job_id = None if name is None else id_of(store, name)
+    if (job_id is None) == (key is None) or (kind is not None and key is None):
+        raise click.UsageError("name one job: its ID, or --key KEY [--kind KIND]")
+    which = Filter(ids=None if job_id is None else (job_id,), key=key, kind=kind)
+    jobs = store.find(which)
+    if len(jobs) > 1:
+        known = ", ".join(f"{job.kind} (job {job.id})" for job in jobs)
+        raise click.UsageError(
+            f"jobs of several kinds have the key {key!r}: {known}; add --kind KIND"
+        )
+    if not jobs:
+        what = f"job {job_id}" if key is None else f"job with the key {key!r}"
+        of = f" of kind {kind!r}" if kind else ""
+        raise JobNotFound(
+            f"there is no {what}{of} in {store.url}; it may have been pruned, or is in "
+            "another store (--store)"
+        )
+    return jobs[0]
+
+
+def _links(store: Store, job: Job) -> list[tuple[str, str]]:
+    """Return which job this one has replaced, and which has replaced this one."""
+    rows = []
+    for name, other_id in (("replays", job.replays), ("replaced", job.replaced_by)):
+        if other_id is not None:
+            other = store.get(other_id)
+            state = "was pruned" if other is None else f"is {other.shown_state}"
+            by = "by " * (name == "replaced")
+            rows.append((name, f"{by}job {other_id}, which {state}"))
+    return rows
+
+
+def _done(store: Store, job_id: int) -> list[Entry] | None:
+    """Return what people did to a job; None: this login may not read that."""
+    try:
+        return list(entries(store, AuditFilter(), job_id, _DONE_MAX))
+    except StoreRefused as error:
+        click.echo(f"note: what people did to it is left out: {error}", err=True)
+        return None

@@ -1,0 +1,104 @@
+"""What a job that has not ended waits for."""
+
+from __future__ import annotations
+
+from jobpool.cli.context import now_ms
+from jobpool.cli.jobs.records import running_s
+from jobpool.cli.output import ago, pause_words, seconds
+from jobpool.cli.presence import why_not_alive
+from jobpool.core.jobs.budget import attempt_words
+from jobpool.core.jobs.job import Job, JobState
+from jobpool.core.rules.circuit_breaker import BreakerState
+from jobpool.store.protocol import Store
+from jobpool.store.records import KindRecord
+
+_NEXT = {
+    JobState.WAITING: "runs when what it depends on has ended",
+    JobState.RUNNABLE: "runs as soon as a slot of its pool is free",
+}
+
+
+def what_next(job: Job, known: KindRecord | None, now: int) -> str:
+    """Return what happens to a job next, as far as nothing keeps it from running."""
+    match job.state:
+        case JobState.PENDING:
+            return _next_try(job, known, now)
+        case JobState.LEASED:
+            wish = "; cancellation requested" if job.cancel_requested else ""
+            ran = seconds(running_s(job, now))
+            return f"{f'has run for {ran}' if ran else 'has just begun'}{wish}"
+        case _ if job.replaced_by is not None:
+            return ""
+        case JobState.QUARANTINED:
+            return f"nothing, until: jobpool release {job.id}"
+        case JobState.DEAD:
+            return f"nothing, until: jobpool retry {job.id}"
+        case _:
+            return _NEXT.get(job.state, "")
+
+
+def _next_try(job: Job, known: KindRecord | None, now: int) -> str:
+    """Return when it is tried again, and what one more crash would mean."""
+    when = ago(job.run_at_ms, now) or ""
+    if job.run_at_ms <= now:
+        when = f"as soon as a slot of its pool is free (due {when})"
+    if not job.attempt:
+        return f"runs {when}"
+    last = known is not None and job.crashes and job.crashes + 1 >= known.max_crashes
+    danger = "; one more crash quarantines it" if last else ""
+    return f"{attempt_words(job.attempt + 1)} {when}{danger}"
+
+
+def why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
+    """Return what keeps a waiting job from running, if anything does."""
+    if job.state not in (JobState.PENDING, JobState.RUNNABLE):
+        return ""
+    reasons = [
+        f"{f'{one.what} {one.name}' if one.name else 'the whole store'} is paused"
+        + (f" ({pause_words(one, now_ms())})" if one.who else "")
+        for one in store.pauses()
+        if one.name == {"pool": job.pool, "kind": job.kind, "store": ""}.get(one.what)
+    ]
+    if any(one.id == job.id for one in store.suspects()):
+        reasons.append(
+            "it is a suspect (it was running when its supervisor or host died) and "
+            "runs alone when its turn comes"
+        )
+    reasons += [
+        f"kind {one.kind} is {one.state}: {one.crashes} different jobs crashed in a "
+        f"row; next try in {seconds(one.wait_s)}, or at once: jobpool resume --kind "
+        f"{one.kind}"
+        for one in store.breakers()
+        if one.kind == job.kind and one.state is not BreakerState.CLOSED
+    ]
+    if job.unfit_since_ms is not None:
+        reasons.append(_unfit(job))
+    if known is None:
+        reasons.append("no supervisor has ever known this kind")
+    if not reasons and job.run_at_ms <= now_ms() and not _is_served(store, job.pool):
+        reasons.append(
+            f"no supervisor serves pool {job.pool}; start one: jobpool --pools "
+            f"{job.pool}=N"
+        )
+    return ", ".join(reasons)
+
+
+def _is_served(store: Store, pool: str) -> bool:
+    now = now_ms()
+    return any(
+        pool in run.pools and not why_not_alive(store.run_root, run, now)
+        for run in store.open_runs()
+    )
+
+
+def _unfit(job: Job) -> str:
+    """Return what a job waits for whose arguments did not fit a live handler."""
+    if job.state is JobState.RUNNABLE:
+        return (
+            "its arguments did not fit a live supervisor's handler; it waits for one "
+            "that has another version of its kind"
+        )
+    return (
+        "its arguments do not fit the handler of any live supervisor; dead "
+        f"{ago(job.run_at_ms, now_ms())} unless one with another version starts"
+    )
