@@ -84,11 +84,11 @@ def write_reference(docs: Path) -> list[str]:
             docs,
             "Schedules",
             [
-                "jobpool.client.schedules.Schedules",
+                "jobpool.client.schedules.schedules.Schedules",
                 f"{home}.ScheduleOptions",
                 f"{home}.PolicyOptions",
-                "jobpool.client.schedule.Schedule",
-                "jobpool.client.schedule.Tick",
+                "jobpool.client.schedules.schedule.Schedule",
+                "jobpool.client.schedules.schedule.Tick",
             ],
         ),
         _page(

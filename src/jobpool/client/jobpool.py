@@ -16,7 +16,7 @@ from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.invoke.completion import ConnectionCompleter
 from jobpool.client.job import Job, act, operate, replace
 from jobpool.client.registration import Registration
-from jobpool.client.schedules import Schedules
+from jobpool.client.schedules.schedules import Schedules
 from jobpool.core.application.codec import Codec
 from jobpool.core.application.current import set_completer
 from jobpool.core.config.options import TOP

@@ -16,13 +16,13 @@ from jobpool.client.declare.declaration import (
     read_policy,
 )
 from jobpool.client.declare.retry import RetryRules
-from jobpool.client.declared_schedules import DeclaredSchedules
 from jobpool.client.gateway import Gateway, find_settings
 from jobpool.client.handler import Call, Handler
 from jobpool.client.hooks import DeadJob, Hooks
 from jobpool.client.invoke.invocation import call, prepare
 from jobpool.client.payload.redact_paths import read_redact
 from jobpool.client.payload.results import decode_plain
+from jobpool.client.schedules.declared import DeclaredSchedules
 from jobpool.core.application.codec import Codec
 from jobpool.core.application.handler_spec import HandlerSpec, check_pool
 from jobpool.core.application.redaction import secrets_in, told_of

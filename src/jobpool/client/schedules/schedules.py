@@ -7,17 +7,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
 from jobpool.client.declare.options import moment_ms
-from jobpool.client.declared_schedules import read_called
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import Call
 from jobpool.client.job import Job, operate
+from jobpool.client.schedules.declared import read_called
 from jobpool.core.clock import SystemClock
 from jobpool.core.units import DurationLike, duration_s
 from jobpool.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from jobpool.client.declare.schedules import ScheduleOptions
-    from jobpool.client.schedule import Schedule, Tick
+    from jobpool.client.schedules.schedule import Schedule, Tick
     from jobpool.store.records import ScheduleRow
 
 _COUNT_MAX = 10_000
@@ -116,7 +116,7 @@ class Schedules:
         Raises:
             UsageError: there is no such schedule, or limit is not 1 to 10,000.
         """
-        from jobpool.client.schedule import tick_of  # noqa: PLC0415 - rare
+        from jobpool.client.schedules.schedule import tick_of  # noqa: PLC0415 - rare
         from jobpool.operations.schedules import outlook  # noqa: PLC0415 - rare
 
         _check_count(limit)
@@ -299,6 +299,6 @@ def _check_count(count: int) -> None:
 
 
 def _told(row: ScheduleRow) -> Schedule:
-    from jobpool.client.schedule import schedule_of  # noqa: PLC0415 - rare
+    from jobpool.client.schedules.schedule import schedule_of  # noqa: PLC0415 - rare
 
     return schedule_of(row, SystemClock().utc_ms())
