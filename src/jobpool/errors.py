@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 
 class JobpoolError(Exception):
@@ -247,6 +247,19 @@ class ResultTooLarge(JobpoolError, GiveUp, ValueError):
     """
 
 
+class Throttles(Protocol):
+    """What `Throttled` needs to know of a quota."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    def value_here(self) -> str:
+        """Return what it counts the running job by; "": it has one bucket."""
+        ...
+
+
 class Snooze(Exception):
     """Raised by a handler that cannot do its work yet: call it again after *after*.
 
@@ -272,6 +285,36 @@ class Snooze(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _again, (type(self), self.args, self.__dict__)
+
+
+class Throttled(Snooze):
+    """Raised by a handler that a quota's owner has told to wait, as by HTTP's 429.
+
+    Nobody begins with a permit of that quota, or of the bucket that the job counts by,
+    before *after* has passed; at most for the quota's ``throttle_max``. Nothing is
+    charged, as for a `Snooze`, except that the attempt fails once the job was throttled
+    20 times in a row, or for 24 hours.
+
+    Args:
+        quota: the quota.
+        after: ``"30s"``, seconds, or a timedelta.
+        reason: text kept with the job until its next attempt, and written to the log.
+        value: what the bucket counts by; None: what the running job counts by.
+    """
+
+    def __init__(
+        self,
+        quota: Throttles | str,
+        after: str | float | timedelta,
+        reason: str = "",
+        *,
+        value: str | None = None,
+    ) -> None:
+        self.quota = quota if isinstance(quota, str) else quota.name
+        if value is None:
+            value = "" if isinstance(quota, str) else quota.value_here()
+        self.value = value
+        super().__init__(after, reason or f"throttled by {self.quota} for {after}")
 
 
 class RetryLater(Exception):

@@ -21,6 +21,7 @@ from jobpool.client.payload.strict_json import NotJson, encode
 from jobpool.core.application.current import (
     AttemptLimits,
     Current,
+    PermitReply,
     ScheduledTick,
     channel,
     current,
@@ -123,6 +124,22 @@ class Rehearsal:
 
     def claim(self) -> None:
         """Return None: nothing is written in a rehearsal."""
+
+    def ask_permit(self, quota: str, value: str, cost: int, wait_s: float) -> int:
+        """Grant it: nobody else takes any."""
+        del quota, value, cost, wait_s
+        return 1
+
+    def permit_answer(self, n: int, wait_s: float) -> PermitReply:
+        """Say that it is granted."""
+        del n, wait_s
+        return PermitReply(granted=True)
+
+    def return_permit(self, n: int) -> None:
+        """Take it back."""
+
+    def block_bucket(self, quota: str, value: str, after_s: float) -> None:
+        """Block nobody: nobody else takes any."""
 
     def stopping(self) -> bool:
         """Return whether `stop` was called."""

@@ -72,6 +72,14 @@ class ScheduledTick(NamedTuple):
     """It is of the past: caught up with, or asked for."""
 
 
+class PermitReply(NamedTuple):
+    """What came of asking for a permit."""
+
+    granted: bool
+    retry_in_s: float | None = None
+    """If it is not granted: when it is worth asking again; None: nobody knows."""
+
+
 class Completer(Protocol):
     """Completes attempts on connections: the client's, once a JobPool exists."""
 
@@ -105,6 +113,38 @@ class Channel(Protocol):
 
     def claim(self) -> Claim | None:
         """Return the attempt's claim; None in a rehearsal, and if none is running."""
+        ...
+
+    def ask_permit(self, quota: str, value: str, cost: int, wait_s: float) -> int:
+        """Ask for a permit of a quota's bucket, and return the number of the request.
+
+        Whoever does not wait for the answer, because an exception ends the wait, must
+        call `return_permit`.
+
+        Args:
+            quota: its name.
+            value: what it counts by, as text; "": it has one bucket.
+            cost: how much of it.
+            wait_s: how long the supervisor may wait until it is free.
+        """
+        ...
+
+    def permit_answer(self, n: int, wait_s: float) -> PermitReply | None:
+        """Return the answer to request *n*; None: it has not come within *wait_s*.
+
+        With 0 it does not wait at all. It may return None earlier.
+        """
+        ...
+
+    def return_permit(self, n: int) -> None:
+        """Return a permit that was granted, or take back a request.
+
+        After the attempt's end there is nothing left to return.
+        """
+        ...
+
+    def block_bucket(self, quota: str, value: str, after_s: float) -> None:
+        """Keep everybody from a quota's bucket for this long, within its maximum."""
         ...
 
     def stopping(self) -> bool:

@@ -125,6 +125,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """The stored arguments do not fit the handler."""
     snooze_s: float | None = None
     """The handler snoozed, and asked to be called again after this delay."""
+    throttled: tuple[str, str] | None = None
+    """The quota that has made it snooze, and the value that this counts by."""
     charge: Charge | None = None
     """What it costs, if not the outcome's usual charge (`suspects`)."""
     suspect: bool | None = None

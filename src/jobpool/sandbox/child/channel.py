@@ -27,7 +27,17 @@ from jobpool.errors import (
 )
 from jobpool.sandbox.child.encoding import PLAIN, Encoding
 from jobpool.sandbox.child.link import Link, undisturbed
-from jobpool.sandbox.protocol.messages import Answer, Ask, Beat, FrameError, Go, RunJob
+from jobpool.sandbox.protocol.messages import (
+    Answer,
+    Ask,
+    AskPermit,
+    Beat,
+    BlockBucket,
+    FrameError,
+    Go,
+    ReturnPermit,
+    RunJob,
+)
 
 PROGRESS_MAX_BYTES = 4 * 1024
 BEAT_EVERY_S = 0.5
@@ -36,6 +46,10 @@ BEATS_AT_ONCE = 8
 """A burst of so many is not: a handler's steps before a long silence."""
 BEAT_SHARE = 0.02
 """Beats are delayed by at most this share of the heartbeat timeout."""
+PERMITS_MAX = 1000
+"""Most permits that one attempt holds or waits for at once."""
+BESIDE_S = 0.02
+"""Another thread may have taken in what this one waits for: it looks so soon."""
 _asks = itertools.count(1)
 
 
@@ -60,6 +74,7 @@ class AttemptChannel:
         "_job",
         "_link",
         "_next_beat_s",
+        "_permits",
         "_pid",
         "_token",
         "_unsent",
@@ -79,6 +94,8 @@ class AttemptChannel:
         self._pid = pid
         self._next_beat_s = 0.0
         """When the next beat is due; a few may be early."""
+        self._permits: set[int] = set()
+        """Requests for permits that were not refused, returned or given up."""
         self._unsent: bytes | None = None
         """Progress whose beat was delayed."""
 
@@ -89,6 +106,7 @@ class AttemptChannel:
             A beat that was delayed and not sent.
         """
         token, self._token = self._token, None
+        self._link.forget_permits()
         if self._unsent is None or token is None:
             return None
         return Beat(token, self._unsent, None)
@@ -148,11 +166,84 @@ class AttemptChannel:
             return
         message, self._unsent = Beat(token, self._unsent, kept), None
         self._next_beat_s = max(now_s, self._next_beat_s) + every_s
+        self._say(message)
+
+    def _say(self, message: Any) -> None:
         try:
             with undisturbed(), self._link.lock:
                 self._link.send(message)
         except OSError as exc:
             raise _supervisor_gone() from exc
+
+    def ask_permit(self, quota: str, value: str, cost: int, wait_s: float) -> int:
+        """Ask for a permit, and return the number of the request.
+
+        Raises:
+            StoreUnavailable: the supervisor has ended.
+            UsageError: called after the attempt's end, by a forked process, or with too
+                many permits held or waited for.
+        """
+        token = self._speaker()
+        if len(self._permits) >= PERMITS_MAX:
+            raise UsageError(
+                f"this attempt holds or waits for {PERMITS_MAX} permits, the most that "
+                "one may; return some of them first"
+            )
+        n = next(_asks)
+        self._permits.add(n)
+        self._say(AskPermit(token, n, quota, value, cost, wait_s))
+        return n
+
+    def permit_answer(self, n: int, wait_s: float) -> current.PermitReply | None:
+        """Return the answer about a permit; None: it has not come yet.
+
+        Args:
+            n: the number of the request.
+            wait_s: how long it may wait; other threads can speak meanwhile.
+
+        Raises:
+            StoreUnavailable: the supervisor has ended.
+            UsageError: called after the attempt's end, or by a forked process.
+        """
+        reply = self._reply(n)
+        if reply is None and wait_s > 0:
+            self._link.wait_beside(min(wait_s, BESIDE_S))
+            reply = self._reply(n)
+        return reply
+
+    def _reply(self, n: int) -> current.PermitReply | None:
+        self._speaker()
+        link = self._link
+        with undisturbed(), link.lock:
+            link.take_in()
+            answer = link.permit_answer(n)
+        if answer is None:
+            if link.ended:
+                raise _supervisor_gone()
+            return None
+        if not answer.granted:
+            self._permits.discard(n)
+        return current.PermitReply(answer.granted, answer.retry_in_s)
+
+    def return_permit(self, n: int) -> None:
+        """Return a permit, or give up a request, if it has not ended with its attempt.
+
+        Raises:
+            StoreUnavailable: the supervisor has ended.
+        """
+        is_held = n in self._permits and os.getpid() == self._pid
+        if is_held and self._token is not None:
+            self._permits.discard(n)
+            self._say(ReturnPermit(self._token, n))
+
+    def block_bucket(self, quota: str, value: str, after_s: float) -> None:
+        """Keep everybody from a quota's bucket for this long, within its maximum.
+
+        Raises:
+            StoreUnavailable: the supervisor has ended.
+            UsageError: called after the attempt's end, or by a forked process.
+        """
+        self._say(BlockBucket(self._speaker(), quota, value, after_s))
 
     def complete(self, connection: Any, result: Any) -> None:
         """Settle the attempt as succeeded in the connection's transaction.
@@ -246,54 +337,6 @@ class AttemptChannel:
             if link.ended:
                 raise _supervisor_gone()
             link.wait_for_message()
-
-
-class ClosedChannel:
-    """The channel of a process that runs no attempt: it refuses, with the reason."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Refuse.
-
-        Raises:
-            UsageError: always; nothing was enqueued.
-        """
-        raise UsageError(f"cannot enqueue {len(jobs)} jobs: {self._reason}")
-
-    def read(self, job_id: int) -> Job | None:
-        """Refuse.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(f"job {job_id} cannot be read: {self._reason}")
-
-    def beat(self, progress: Any, checkpoint: Any) -> None:
-        """Refuse.
-
-        Raises:
-            UsageError: always.
-        """
-        del progress, checkpoint
-        raise UsageError(f"no attempt is running: {self._reason}")
-
-    def complete(self, connection: Any, result: Any) -> None:
-        """Refuse.
-
-        Raises:
-            UsageError: always.
-        """
-        del connection, result
-        raise UsageError(f"no attempt is running: {self._reason}")
-
-    def claim(self) -> None:
-        """Return None: there is no attempt."""
-
-    def stopping(self) -> bool:
-        """Return False: nothing runs that could be stopped."""
-        return False
 
 
 def _supervisor_gone() -> StoreUnavailable:

@@ -28,7 +28,8 @@ from jobpool.core.application import current as running
 from jobpool.errors import AppError, ResultTooLarge, SoftMemory, SoftTimeout
 from jobpool.sandbox.app_loader import Application, load_application
 from jobpool.sandbox.cgroups import cgroup
-from jobpool.sandbox.child.channel import AttemptChannel, ClosedChannel
+from jobpool.sandbox.child.channel import AttemptChannel
+from jobpool.sandbox.child.closed_channel import ClosedChannel
 from jobpool.sandbox.child.encoding import PLAIN, Encoding
 from jobpool.sandbox.child.exception_report import (
     described,

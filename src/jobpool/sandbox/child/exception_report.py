@@ -24,6 +24,7 @@ from jobpool.errors import (
     RetryLater,
     Snooze,
     SoftTimeout,
+    Throttled,
 )
 from jobpool.sandbox.child.memory_errors import memory_limit_reason
 from jobpool.sandbox.protocol.messages import Raised, RunJob
@@ -127,12 +128,14 @@ def _shortened(error: Raised) -> Raised:
 
 def _describe(exc: BaseException, memory_bytes: int) -> Raised:
     message = _message(exc)
-    retry_in_s = snooze_s = None
+    retry_in_s = snooze_s = throttled = None
     try:
         if isinstance(exc, RetryLater) and exc.delay is not None:
             retry_in_s = duration_s(exc.delay, "RetryLater")
         elif isinstance(exc, Snooze):
             snooze_s = _snooze_s(exc)
+            if isinstance(exc, Throttled):
+                throttled = (str(exc.quota), str(exc.value))
     except ConfigError as error:
         message += f" (its delay is not usable: {error})"
     return Raised(
@@ -145,6 +148,7 @@ def _describe(exc: BaseException, memory_bytes: int) -> Raised:
         out_of_memory=memory_limit_reason(exc, memory_bytes),
         snooze_s=snooze_s,
         misfit=isinstance(exc, ArgumentsMisfit),
+        throttled=throttled,
     )
 
 
@@ -154,6 +158,8 @@ def _snooze_s(exc: Snooze) -> float:
     Raises:
         ConfigError: it is not a duration, or too long.
     """
+    if isinstance(exc, Throttled):  # what a server says is no mistake of the handler's
+        return min(duration_s(exc.after, "Throttled"), SNOOZE_MAX_S)
     seconds = duration_s(exc.after, "Snooze")
     if seconds > SNOOZE_MAX_S:
         raise ConfigError(

@@ -38,6 +38,7 @@ from jobpool.sandbox.protocol.messages import (
     Decoder,
     Draining,
     Go,
+    PermitAnswered,
     Retire,
     RunJob,
     ToChild,
@@ -89,6 +90,8 @@ class Link:
         self._ticket_fd = ticket_fd
         self._jobs: deque[RunJob] = deque()
         self._answers: dict[int, Answer] = {}
+        self._permits: dict[int, PermitAnswered] = {}
+        """Answers about permits; several may be waited for."""
         self._decoder = Decoder(ToChild)
         self._poll = poll()
         self._poll.register(connection, POLLIN)
@@ -143,6 +146,23 @@ class Link:
         """Return the answer to a request, if it has arrived."""
         return self._answers.pop(ask, None)
 
+    def permit_answer(self, n: int) -> PermitAnswered | None:
+        """Return the answer about a permit, if it has arrived."""
+        return self._permits.pop(n, None)
+
+    def forget_permits(self) -> None:
+        """Drop the answers that nobody has waited for."""
+        self._permits.clear()
+
+    def wait_beside(self, seconds: float) -> None:
+        """Wait for a message for so long, without the lock.
+
+        Another thread may take it in, even the one that this one waits for.
+        """
+        incoming = poll()  # one cannot be used by two threads at once
+        incoming.register(self._socket, POLLIN)
+        incoming.poll(seconds * 1000)
+
     def wait_for_message(self) -> None:
         """Wait until something can be received; signal handlers run meanwhile."""
         self._incoming.poll()
@@ -168,6 +188,8 @@ class Link:
             case Answer():
                 self._answers.clear()  # to a request that is not waited for any more
                 self._answers[message.ask] = message
+            case PermitAnswered():
+                self._permits[message.n] = message
             case Draining():
                 self.draining = True
             case Retire():

@@ -171,6 +171,15 @@ class Answer(msgspec.Struct, tag="answer", array_like=True):
     """As of `KeyConflict`; never to a handler of a strict pool."""
 
 
+class PermitAnswered(msgspec.Struct, tag="permit_answered", array_like=True):
+    """The reply to an `AskPermit`."""
+
+    n: int
+    granted: bool
+    retry_in_s: float | None = None
+    """If it is not granted: when it is worth asking again; None: nobody knows."""
+
+
 class Draining(msgspec.Struct, tag="draining", array_like=True):
     """A drain has begun: `current().stopping` is true from now on."""
 
@@ -233,6 +242,8 @@ class Raised(msgspec.Struct, tag="raised", array_like=True):
     """How it comes from the memory limit; "": it does not."""
     snooze_s: float | None = None
     misfit: bool = False
+    throttled: tuple[str, str] | None = None
+    """The quota that it was throttled by, and the value that this counted by."""
 
 
 class Beat(msgspec.Struct, tag="beat", array_like=True):
@@ -253,9 +264,40 @@ class Ask(msgspec.Struct, tag="ask", array_like=True):
     """The id of the job to read; nothing is stored then."""
 
 
+class AskPermit(msgspec.Struct, tag="ask_permit", array_like=True):
+    """Take one permit more for the running attempt; `PermitAnswered` follows."""
+
+    token: int
+    n: int
+    """Names it, uniquely within the attempt."""
+    quota: str
+    value: str
+    """What the quota counts by, as text; "": it has one bucket."""
+    cost: int
+    wait_s: float
+    """How long the supervisor may wait until it is free."""
+
+
+class ReturnPermit(msgspec.Struct, tag="return_permit", array_like=True):
+    """Return a permit, or give up asking for it."""
+
+    token: int
+    n: int
+
+
+class BlockBucket(msgspec.Struct, tag="block_bucket", array_like=True):
+    """Somebody who knows has said to wait: nobody gets a permit of it meanwhile."""
+
+    token: int
+    quota: str
+    value: str
+    after_s: float
+
+
 FromZygote = Loaded | LoadFailed | Forked | ForkFailed
-FromChild = Ready | StartFailed | Done | Beat | Ask
-ToChild = Go | RunJob | Answer | Draining | Retire
+AboutPermits = AskPermit | ReturnPermit | BlockBucket
+FromChild = Ready | StartFailed | Done | Beat | Ask | AboutPermits
+ToChild = Go | RunJob | Answer | PermitAnswered | Draining | Retire
 ToZygote = Load | Fork | Guard
 
 _encoder = msgspec.msgpack.Encoder()

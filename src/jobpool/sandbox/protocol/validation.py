@@ -9,13 +9,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobpool.core.units import DURATION_MAX_S, SIZE_MAX_BYTES
-from jobpool.sandbox.protocol.messages import Ask, Beat, Done, FromChild, Raised, Ready
+from jobpool.sandbox.protocol.messages import (
+    Ask,
+    AskPermit,
+    Beat,
+    BlockBucket,
+    Done,
+    FromChild,
+    Raised,
+    Ready,
+    ReturnPermit,
+)
 from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES
 
 TEXT_MAX_CHARS = 128 * 1024
 CLASSES_MAX = 64
 PROGRESS_MAX_BYTES = 64 * 1024
 ASK_JOBS_MAX = 10_000
+QUOTA_MAX_CHARS = 128
+VALUE_MAX_CHARS = 512
+"""More than the values have that quotas count by: long ones are hashed."""
+COST_MAX = 2**31 - 1
+NUMBER_MAX = 2**63 - 1
+"""What a store can hold."""
 _SLACK_BYTES = 1024
 """How much a truncation mark may add to a capped text."""
 
@@ -33,6 +49,8 @@ def screened(
     for place, frame in enumerate(frames):
         if type(frame) is Done:  # nearly all of them are
             wrong = _done(frame, result_max_bytes)
+        elif isinstance(frame, AskPermit | ReturnPermit | BlockBucket):
+            wrong = _about_permits(frame)
         else:
             wrong = _problem(frame, checkpoint_max_bytes)
         if wrong:
@@ -86,7 +104,32 @@ def _raised(error: Raised) -> str | None:
     for delay_s in (error.retry_in_s, error.snooze_s):
         if delay_s is not None and not _is_duration(delay_s):
             return "an error with an impossible delay"
+    if error.throttled is not None and not _is_bucket(*error.throttled):
+        return "an error that names an impossible quota"
     return None
+
+
+def _about_permits(frame: AskPermit | ReturnPermit | BlockBucket) -> str | None:
+    wrong: str | None = None
+    if isinstance(frame, ReturnPermit):
+        if not 0 < frame.n <= NUMBER_MAX:
+            wrong = "a permit with an impossible number"
+    elif not _is_bucket(frame.quota, frame.value):
+        wrong = "a request about an impossible quota"
+    elif isinstance(frame, BlockBucket):
+        if not _is_duration(frame.after_s):
+            wrong = "a block of an impossible duration"
+    elif not (0 < frame.n <= NUMBER_MAX and 0 < frame.cost <= COST_MAX):
+        wrong = "a request for an impossible permit"
+    elif not _is_duration(frame.wait_s):
+        wrong = "a request for a permit with an impossible wait"
+    return wrong
+
+
+def _is_bucket(quota: str, value: str) -> bool:
+    """Say whether a store can hold these; it has no text with a NUL."""
+    sizes_fit = 0 < len(quota) <= QUOTA_MAX_CHARS and len(value) <= VALUE_MAX_CHARS
+    return sizes_fit and "\0" not in quota and "\0" not in value
 
 
 def _is_size(size_bytes: int) -> bool:

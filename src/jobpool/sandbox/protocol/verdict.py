@@ -145,6 +145,7 @@ def verdict_of_done(done: Done, slot: str, *, encoded: bool = False) -> Ending:
         retry_in_s=error.retry_in_s if error else None,
         snooze_s=error.snooze_s if error else None,
         misfit=error is not None and error.misfit,
+        throttled=error.throttled if error else None,
     )
 
 
@@ -333,7 +334,9 @@ def _reason_of_error(error: Raised, *, encoded: bool) -> str:
     name = error.classes[0].removeprefix("jobpool.errors.") if error.classes else ""
     # An encoded text says nothing here: only the application can read it.
     hidden = encoded and is_encoded(error.message)
-    if error.snooze_s is not None:
+    if error.throttled is not None:
+        words = [f"throttled by {error.throttled[0]}"] if hidden else []
+    elif error.snooze_s is not None:
         words = ["not yet"]
     elif error.misfit:
         words = ["the stored arguments do not fit the handler"] if hidden else []

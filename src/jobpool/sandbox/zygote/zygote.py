@@ -44,8 +44,8 @@ from jobpool.errors import AppError
 from jobpool.sandbox.app_loader import Application, load_application
 from jobpool.sandbox.cgroups import cgroup
 from jobpool.sandbox.cgroups.location import NoCgroupError
-from jobpool.sandbox.child.channel import ClosedChannel
 from jobpool.sandbox.child.child import ChildFds, Inheritance, child_main
+from jobpool.sandbox.child.closed_channel import ClosedChannel
 from jobpool.sandbox.confinement import seccomp
 from jobpool.sandbox.confinement.readable_paths import needed_paths
 from jobpool.sandbox.confinement.setup import close_fds, ignore_signal, read_stdin

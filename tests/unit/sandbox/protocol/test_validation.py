@@ -6,7 +6,16 @@ import msgspec
 import pytest
 
 from jobpool.core.jobs.job import NewJob
-from jobpool.sandbox.protocol.messages import Ask, Beat, Done, Raised, Ready
+from jobpool.sandbox.protocol.messages import (
+    Ask,
+    AskPermit,
+    Beat,
+    BlockBucket,
+    Done,
+    Raised,
+    Ready,
+    ReturnPermit,
+)
 from jobpool.sandbox.protocol.validation import screened
 
 GOOD = Done(
@@ -37,6 +46,10 @@ def screen(*frames):
         Ready(5),
         Beat(1, b"0.5", b"x" * 100),
         Ask(1, 1, [NewJob(kind="k", pool="p", payload=b"{}")]),
+        AskPermit(1, 1, "stripe", "", 1, 0.0),
+        AskPermit(1, 1, "q" * 100, "v" * 300, 2**31 - 1, 3600.0),
+        ReturnPermit(1, 1),
+        BlockBucket(1, "stripe", "acme", 30.0),
         msgspec.structs.replace(GOOD, ok=False, error=RAISED),
     ],
 )
@@ -62,6 +75,8 @@ def test_honest_messages_pass(frame):
         {"error": Raised(["E"], "m", "t", snooze_s=float("nan"))},
         {"error": Raised(["E"], "m", "t", snooze_s=-1.0)},
         {"error": Raised(["E"] * 1000, "m", "t")},
+        {"error": Raised(["E"], "m", "t", snooze_s=1.0, throttled=("", ""))},
+        {"error": Raised(["E"], "m", "t", snooze_s=1.0, throttled=("q", "\0"))},
         {"error": Raised(["E"], "m" * 10**6, "t")},
     ],
 )
@@ -77,6 +92,21 @@ def test_impossible_ends_are_named(changes):
         Beat(1, b"x" * 10**6, None),
         Beat(1, None, b"x" * 101),
         Ask(1, 1, [NewJob(kind="k", pool="p", payload=b"{}")] * 10_001),
+        AskPermit(1, 0, "stripe", "", 1, 1.0),
+        AskPermit(1, 2**63, "stripe", "", 1, 1.0),
+        AskPermit(1, 1, "", "", 1, 1.0),
+        AskPermit(1, 1, "q" * 1000, "", 1, 1.0),
+        AskPermit(1, 1, "stripe", "v" * 1000, 1, 1.0),
+        AskPermit(1, 1, "stripe", "a\0b", 1, 1.0),
+        AskPermit(1, 1, "stripe", "", 0, 1.0),
+        AskPermit(1, 1, "stripe", "", 2**31, 1.0),
+        AskPermit(1, 1, "stripe", "", 1, float("nan")),
+        AskPermit(1, 1, "stripe", "", 1, -1.0),
+        ReturnPermit(1, 0),
+        ReturnPermit(1, 2**63),
+        BlockBucket(1, "", "", 1.0),
+        BlockBucket(1, "stripe", "a\0b", 1.0),
+        BlockBucket(1, "stripe", "", float("inf")),
     ],
 )
 def test_other_impossible_messages_are_named(frame):

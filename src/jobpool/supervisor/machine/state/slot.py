@@ -23,7 +23,16 @@ import msgspec
 from jobpool.core.jobs.job import Lease
 from jobpool.core.rules.limits import Effective
 from jobpool.core.rules.policy import Policy
-from jobpool.sandbox.protocol.messages import Ask, Beat, Done, Ready, StartFailed
+from jobpool.sandbox.protocol.messages import (
+    Ask,
+    AskPermit,
+    Beat,
+    BlockBucket,
+    Done,
+    Ready,
+    ReturnPermit,
+    StartFailed,
+)
 from jobpool.sandbox.protocol.verdict import Kill
 
 NEVER_S = float("inf")
@@ -57,6 +66,8 @@ class SlotEvent(StrEnum):
     DONE = "done"
     BEAT = "beat"
     ASK = "ask"
+    PERMIT = "permit"
+    """It takes a permit, returns one, or says that nobody is to have any."""
     GARBAGE = "garbage"
     """The child broke the protocol."""
     EXITED = "exited"
@@ -84,6 +95,9 @@ FRAME_EVENTS: Mapping[type, SlotEvent] = {
     Done: _E.DONE,
     Beat: _E.BEAT,
     Ask: _E.ASK,
+    AskPermit: _E.PERMIT,
+    ReturnPermit: _E.PERMIT,
+    BlockBucket: _E.PERMIT,
 }
 """The event of each message that a child sends."""
 _UNEXPECTED = {
@@ -94,6 +108,7 @@ _UNEXPECTED = {
     _E.DONE: "garbage",
     _E.BEAT: IGNORE,
     _E.ASK: IGNORE,
+    _E.PERMIT: IGNORE,
     _E.GARBAGE: "garbage",
     _E.EXITED: "impossible",
     _E.OVER_MEMORY: IGNORE,
