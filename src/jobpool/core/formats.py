@@ -18,11 +18,13 @@ from collections.abc import Mapping
 
 OLDEST = 1
 """What code from before formats can honour."""
-FORMAT = 2
+FORMAT = 3
 """What this code can honour."""
 CODECS = 2
 """Payloads, results and errors that have passed through the application's codec."""
-FEATURES: Mapping[int, str] = {CODECS: "codecs"}
+QUOTAS = 3
+"""Quotas: what is over a cap or a rate must not be leased."""
+FEATURES: Mapping[int, str] = {CODECS: "codecs", QUOTAS: "quotas"}
 """Each feature that older code cannot honour, by its format."""
 TOO_OLD = (
     f"this jobpool is too old for the store (it knows formats up to {FORMAT}): "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.rules.quotas.definition import Quota
 from jobpool.core.rules.schedules.schedule import Declared
 
 
@@ -13,6 +14,8 @@ class AppReport(msgspec.Struct, frozen=True, kw_only=True):
 
     handlers: tuple[HandlerSpec, ...] = ()
     schedules: tuple[Declared, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    """As declared: `jobs.quota`. Kinds' own caps are not among them."""
     store: str | None = None
     """The store URL that the application itself names, if any."""
     version: str = ""

@@ -13,6 +13,7 @@ import msgspec
 from jobpool.core.application.codec import Codec
 from jobpool.core.rules.limits import Limits
 from jobpool.core.rules.policy import Policy
+from jobpool.core.rules.quotas.definition import Need
 from jobpool.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]{0,199}")
@@ -37,6 +38,10 @@ class HandlerSpec(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy = Policy()
     schema: bytes = b"{}"
     """JSON Schema of the arguments object, encoded as JSON; names the codec."""
+    needs: tuple[Need, ...] = ()
+    """What each of its jobs takes of quotas: ``quotas=``."""
+    concurrency: int | None = None
+    """Its own cap, over all hosts; None: without."""
 
 
 def with_codec(schema: bytes, codec: Codec | None) -> bytes:

@@ -1,0 +1,259 @@
+"""What a quota, a need and a tenant's rule are, as code and configuration say them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+
+from jobpool.core.units import duration_s, show_duration
+from jobpool.errors import ConfigError
+
+KIND_PREFIX = "kind:"
+"""A kind's own cap is the quota of this and the kind: ``kind:shop.charge``."""
+TENANT = "tenant"
+"""The quota of ``[tenants]`` rules, and what ``per`` says to count by tenant."""
+ARGUMENTS = "args."
+"""What ``per`` begins with if it counts by an argument."""
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
+COUNT_MAX = 1_000_000
+"""The largest cap, burst and cost."""
+FASTEST_PER_S = 100_000.0
+REFILL_MAX_S = 366 * 86400.0
+"""The longest that an empty bucket may take to be full again."""
+DEFAULT_WAIT_S = 5.0
+DEFAULT_THROTTLE_MAX_S = 900.0
+
+_RATE = re.compile(
+    r"(\d{1,7}(?:\.\d{1,6})?)\s*/\s*((?:\d{1,6}(?:\.\d{1,3})?)?(?:ms|[smhd]))", re.ASCII
+)
+_PER_ARGUMENT = re.compile(r"args(?:\.[A-Za-z_][A-Za-z0-9_]{0,99}){1,8}")
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """So many permits in so much time."""
+
+    permits: float
+    per_s: float
+
+    @property
+    def per_second(self) -> float:
+        """Permits a second."""
+        return self.permits / self.per_s
+
+    @property
+    def default_burst(self) -> int:
+        """The burst of a rate that is declared without one: a second's permits."""
+        return max(1, math.ceil(self.per_second))
+
+    def __str__(self) -> str:
+        """Format it as `parse_rate` reads it."""
+        units = {1.0: "s", 60.0: "m", 3600.0: "h", 86400.0: "d"}
+        unit = units.get(self.per_s) or show_duration(self.per_s)
+        if self.per_s not in units and not _RATE.fullmatch(f"1/{unit}"):
+            unit = f"{self.per_s:.3f}".rstrip("0").rstrip(".") + "s"
+        return f"{self.permits:.12g}/{unit}"
+
+
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """A named cap, rate or both, which kinds share; see `check_quota`.
+
+    One without any number holds nothing back, until the configuration or an operator
+    gives it one.
+    """
+
+    name: str
+    rate: Rate | None = None
+    burst: int | None = None
+    """Permits that may be used at once after a pause; None: `Rate.default_burst`."""
+    concurrency: int | None = None
+    """Permits that may be held at the same time."""
+    per: str | None = None
+    """``tenant`` or ``args.NAME``: a bucket for each value of it. None: one bucket."""
+    host_only: bool = False
+    """Each host counts its own jobs alone, and the store knows nothing of it."""
+    wait_s: float = DEFAULT_WAIT_S
+    """How long ``permit()`` waits before the job is snoozed."""
+    throttle_max_s: float = DEFAULT_THROTTLE_MAX_S
+    """The longest that a bucket is blocked because a service said so."""
+    source: str = "code"
+    """Who says these numbers, for people: ``code``, ``configuration`` or both."""
+
+    @property
+    def burst_in_force(self) -> int | None:
+        """The burst, or what it is by default; None without a rate."""
+        if self.rate is None:
+            return None
+        return self.rate.default_burst if self.burst is None else self.burst
+
+    @property
+    def path(self) -> str | None:
+        """The path of the argument that it counts by (``vendor_id``), if it does."""
+        if self.per is None or not self.per.startswith(ARGUMENTS):
+            return None
+        return self.per.removeprefix(ARGUMENTS)
+
+
+class Need(msgspec.Struct, frozen=True):
+    """A job of a kind takes permits of a quota when it begins."""
+
+    quota: str
+    cost: int = 1
+
+
+class Tenant(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tenant may use; what is None is as ``*`` has it."""
+
+    name: str
+    """``*``: of all tenants that have no value of their own."""
+    concurrency: int | None = None
+    rate: Rate | None = None
+    burst: int | None = None
+    weight: float | None = None
+    """Its share, for a later release."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run publishes: the quotas of its code and configuration, merged.
+
+    A kind's own cap is in it as a quota, and among the kind's needs: `own_cap`.
+    """
+
+    quotas: tuple[Quota, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
+
+
+def own_cap(kind: str, concurrency: int) -> tuple[Quota, Need]:
+    """Return the quota that is a kind's own cap, and the kind's need of it."""
+    name = KIND_PREFIX + kind
+    return Quota(name=name, concurrency=concurrency), Need(name)
+
+
+def parse_rate(text: object, what: str = "rate") -> Rate:
+    """Read ``10/s``, ``100/m``, ``5/h``, ``1000/d``, ``3/10s``.
+
+    Args:
+        text: the rate as written.
+        what: the option's name, for the error message.
+
+    Raises:
+        ConfigError: it is not a rate, or is out of range.
+    """
+    match = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
+        raise ConfigError(
+            f"{what}: {str(text)[:40]!r} is not a rate; write a number and a time, "
+            'such as "10/s", "100/m", "5/h", "1000/d" or "3/10s"'
+        )
+    unit = match[2] if match[2][0].isdigit() else f"1{match[2]}"
+    rate = Rate(float(match[1]), duration_s(unit, what))
+    if not rate.permits or not rate.per_s or rate.per_second > FASTEST_PER_S:
+        raise ConfigError(
+            f"{what}: {text} is out of range; expected more than nothing and at most "
+            f"{FASTEST_PER_S:,.0f}/s (to let nothing begin, pause the quota)"
+        )
+    return rate
+
+
+def check_name(name: object, what: str = "quota") -> str:
+    """Return a name that a quota may have.
+
+    Raises:
+        ConfigError: it has other signs, is too long, or means something else.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name) or name == TENANT:
+        raise ConfigError(
+            f"{what}: {str(name)[:60]!r} is no name for a quota; expected 1 to 100 "
+            f"letters, digits or any of _ . - (not {TENANT!r}: that is what "
+            "[tenants] rules count by)"
+        )
+    return name
+
+
+def check_quota(quota: Quota, what: str = "") -> Quota:
+    """Return a quota if it can be kept.
+
+    Args:
+        quota: as declared or configured.
+        what: where that was, for the error message.
+
+    Raises:
+        ConfigError: a name or number is wrong, or two of them contradict each other.
+    """
+    what = what or f"quota {quota.name[:100]!r}"
+    if not quota.name.startswith(KIND_PREFIX):
+        check_name(quota.name, what)
+    if quota.rate is None and quota.burst is not None:
+        raise ConfigError(
+            f"{what}: burst {quota.burst} without a rate says nothing; give a rate, "
+            'such as rate="10/s", or leave burst out'
+        )
+    check_numbers(quota, what)
+    per = quota.per
+    if per is not None and per != TENANT and not _PER_ARGUMENT.fullmatch(per):
+        raise ConfigError(
+            f"{what}: per={per[:60]!r} cannot be counted by; expected "
+            f'"{TENANT}" or an argument such as "args.vendor_id"'
+        )
+    if quota.host_only and per is not None:
+        raise ConfigError(
+            f'{what}: scope="host" together with per={per!r} is not possible; count by '
+            'a value in the fleet (scope="fleet"), or leave per out'
+        )
+    if quota.host_only and quota.rate is not None:
+        raise ConfigError(
+            f'{what}: scope="host" has no rate; give concurrency= alone, or scope='
+            '"fleet" for a rate'
+        )
+    return quota
+
+
+def check_numbers(numbers: Quota | Tenant, what: str) -> None:
+    """Check a cap, a rate and a burst.
+
+    Raises:
+        ConfigError: one is out of range, or a bucket would take too long to be full.
+    """
+    for option in ("concurrency", "burst"):
+        value = getattr(numbers, option)
+        good = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (good and 1 <= value <= COUNT_MAX):
+            raise ConfigError(
+                f"{what}: {option}={str(value)[:40]} is out of range; expected 1 to "
+                f"{COUNT_MAX:,} (to let nothing begin, pause it)"
+            )
+    rate = numbers.rate
+    if rate is None:
+        return
+    burst = rate.default_burst if numbers.burst is None else numbers.burst
+    if burst / rate.per_second > REFILL_MAX_S:
+        raise ConfigError(
+            f"{what}: a burst of {burst:,} at {rate} would take "
+            f"{show_duration(burst / rate.per_second)} to be full again; expected at "
+            f"most {show_duration(REFILL_MAX_S)}"
+        )
+
+
+def check_need(quota: Quota, cost: object, what: str) -> Need:
+    """Return a kind's need of a quota.
+
+    Raises:
+        ConfigError: the cost is not a number from 1, or the quota can never have as
+            many permits.
+    """
+    if isinstance(cost, bool) or not isinstance(cost, int) or cost < 1:
+        raise ConfigError(
+            f"{what}: a cost of {str(cost)[:40]} is out of range; expected a whole "
+            "number from 1"
+        )
+    for most, name in (
+        (quota.concurrency, "concurrency"),
+        (quota.burst_in_force, "burst"),
+    ):
+        if most is not None and cost > most:
+            raise ConfigError(
+                f"{what}: a cost of {cost} of quota {quota.name!r} could never be had: "
+                f"its {name} is {most}; lower the cost, or raise the {name}"
+            )
+    return Need(quota.name, cost)

@@ -1,0 +1,141 @@
+"""Rates: how many permits a bucket has now, so that no window of *begins* has too many.
+
+A claim grants a permit, and the job begins a little later. So that never more than
+``rate * t + burst`` begin within any time t, a permit must be used within D of the
+claim or go back, and the claims keep a little below: to ``rate * t + capacity``, where
+``capacity = burst - rate * D``. If the burst is too small for that, the capacity is
+one, and permits are further apart instead: ``(1 / rate + D) / burst``.
+
+The state is one number, the *theoretical arrival time* (``tat_us``): when the bucket
+will have, or had, all permits back. Taking one adds an interval to it.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+from jobpool.core.rules.quotas.definition import Rate
+
+DELAY_MAX_S = 0.5
+DELAY_MIN_S = 0.05
+"""A claim and the way to the child take time, however fast a rate is. A burst of
+``1 + rate * 0.05 s`` or more keeps the full rate."""
+_SLOW_SHARE = 0.02
+"""A slow rate with a burst of one may be slower by this share: nobody sees it."""
+_SECOND_US = 1_000_000
+
+
+class Pace(NamedTuple):
+    """A rate, ready for arithmetic."""
+
+    interval_us: float
+    """Microseconds for a permit to come back."""
+    capacity: float
+    """Permits that can be granted at once while the bucket has been full for no time;
+    after `DELAY_MAX_S` of rest it is the burst."""
+    burst: int
+    begin_within_s: float
+    """A job must begin, as its supervisor sees it, within this time of its request for
+    leases. It is half of D: the other half is for the way to the child."""
+
+
+@lru_cache(maxsize=4096)
+def pace(rate: Rate, burst: int | None = None) -> Pace:
+    """Return the arithmetic of a rate.
+
+    Args:
+        rate: as declared.
+        burst: at least 1; None: the rate's default.
+    """
+    burst = rate.default_burst if burst is None else burst
+    interval_s = rate.per_s / rate.permits
+    delay_s = max(
+        min(DELAY_MAX_S, (burst - 1) * interval_s / 2),
+        min(DELAY_MAX_S, _SLOW_SHARE * interval_s if burst == 1 else 0.0),
+        DELAY_MIN_S,
+    )
+    capacity = burst - delay_s / interval_s
+    if capacity < 1:
+        capacity = 1.0
+        interval_s = max(interval_s, (interval_s + delay_s) / burst)
+    return Pace(interval_s * _SECOND_US, capacity, burst, delay_s / 2)
+
+
+def available(pace: Pace, tat_us: int, now_us: int) -> int:
+    """Return how many permits may be granted now.
+
+    It is safe to grant them all: a bucket that has rested has its burst, since the rest
+    makes up for what a late begin could add.
+    """
+    rested = (now_us - settled(pace, tat_us, now_us)) / pace.interval_us
+    return max(0, min(pace.burst, math.floor(rested + pace.capacity + _GRAIN)))
+
+
+_GRAIN = 1e-9
+"""So that an interval that is exactly over counts as over."""
+
+
+def taken(pace: Pace, tat_us: int, now_us: int, cost: int) -> int:
+    """Return the new arrival time after permits were granted.
+
+    Args:
+        pace: the rate.
+        tat_us: the arrival time before.
+        now_us: the time of the claim, in microseconds since the epoch.
+        cost: permits; at most as many as `available` said.
+    """
+    before = max(settled(pace, tat_us, now_us), now_us)
+    return before + math.ceil(cost * pace.interval_us)
+
+
+def held_from_us(pace: Pace, tat_us: int, now_us: int) -> int:
+    """Return what `returned` must know of a permit: keep it with the permit.
+
+    Args:
+        pace: the rate.
+        tat_us: the arrival time before the permit was granted.
+        now_us: the time of the claim.
+    """
+    return max(settled(pace, tat_us, now_us), now_us)
+
+
+def returned(pace: Pace, tat_us: int, now_us: int, cost: int, held_from_us: int) -> int:
+    """Return the new arrival time after permits came back unused.
+
+    While permits were away, the bucket filled up; had they been there, it might have
+    been full and gained nothing. So what it gained beyond that is not given back. In a
+    bucket that is in demand, that is nothing.
+
+    Args:
+        pace: the rate.
+        tat_us: the arrival time now.
+        now_us: the time now.
+        cost: all permits that come back now together.
+        held_from_us: the least `held_from_us` of them.
+    """
+    back = math.floor(cost * pace.interval_us) - max(0, now_us - held_from_us)
+    return settled(pace, tat_us, now_us) - max(0, back)
+
+
+def next_at_us(pace: Pace, tat_us: int, now_us: int, cost: int) -> int:
+    """Return when so many permits may be granted; *now_us* if they may be now.
+
+    Args:
+        pace: the rate.
+        tat_us: the arrival time.
+        now_us: the time now.
+        cost: permits; more than the burst count as the burst.
+    """
+    short = min(cost, pace.burst) - pace.capacity
+    at = math.ceil(settled(pace, tat_us, now_us) + short * pace.interval_us)
+    return max(now_us, at)
+
+
+def settled(pace: Pace, tat_us: int, now_us: int) -> int:
+    """Return the arrival time, no later than that of a bucket without any permit.
+
+    It is later only if the clock was set back, or the rate has become faster.
+    """
+    return min(tat_us, now_us + math.ceil(pace.burst * pace.interval_us))

@@ -1,0 +1,99 @@
+"""Where two runs publish a quota differently: the stricter number, and who differs."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from jobpool.core.rules.quotas.definition import Quota, Rate, Tenant
+
+_Numbers = TypeVar("_Numbers", Quota, Tenant)
+
+
+def stricter_quota(
+    merged: dict[str, tuple[str, Quota]],
+    label: str,
+    quota: Quota,
+    differing: list[str],
+) -> None:
+    """Merge one more run's definition, which is of a version no older than the others.
+
+    Args:
+        merged: by name: who published it last, and the definition; is changed.
+        label: who publishes this one.
+        quota: the definition.
+        differing: gets a sentence if it is not as the other one.
+    """
+    before = merged.get(quota.name)
+    if before is None:
+        merged[quota.name] = label, quota
+        return
+    other, known = before
+    if shown(known) != shown(quota):
+        differing.append(
+            f"quota {quota.name}: {other} says {shown(known)}, {label} says "
+            f"{shown(quota)}; of each the stricter number holds"
+            + (", and what the newer application counts by" * (known.per != quota.per))
+        )
+    merged[quota.name] = label, _stricter(known, quota)
+
+
+def stricter_tenant(
+    merged: dict[str, tuple[str, Tenant]],
+    label: str,
+    tenant: Tenant,
+    differing: list[str],
+) -> None:
+    """Merge one more run's rule of a tenant, as `stricter_quota` does."""
+    before = merged.get(tenant.name)
+    if before is None:
+        merged[tenant.name] = label, tenant
+        return
+    other, known = before
+    if shown(known) != shown(tenant):
+        differing.append(
+            f"tenant {tenant.name}: {other} says {shown(known)}, {label} says "
+            f"{shown(tenant)}; of each the stricter number holds"
+        )
+    merged[tenant.name] = label, _stricter(known, tenant)
+
+
+def shown(numbers: Quota | Tenant) -> str:
+    """Return a definition as one reads it: ``10/s, burst 20, at most 8 at once``."""
+    parts = []
+    if numbers.rate is not None:
+        parts.append(f"{numbers.rate}, burst {_burst(numbers)}")
+    if numbers.concurrency is not None:
+        parts.append(f"at most {numbers.concurrency} at once")
+    if isinstance(numbers, Quota):
+        if numbers.per is not None:
+            parts.append(f"per {numbers.per}")
+        if numbers.host_only:
+            parts.append("on each host")
+    elif numbers.weight is not None:
+        parts.append(f"weight {numbers.weight:g}")
+    return ", ".join(parts) or "nothing"
+
+
+def _stricter(known: _Numbers, newer: _Numbers) -> _Numbers:
+    """Return the newer definition with the stricter of both numbers."""
+    caps = [one.concurrency for one in (known, newer) if one.concurrency is not None]
+    paced = [(one.rate, _burst(one)) for one in (known, newer) if one.rate is not None]
+    rate = min((rate for rate, _ in paced), key=_speed, default=None)
+    return msgspec.structs.replace(
+        newer,
+        concurrency=min(caps, default=None),
+        rate=rate,
+        burst=min((burst for _, burst in paced), default=None),
+    )
+
+
+def _burst(numbers: Quota | Tenant) -> int:
+    if numbers.burst is not None:
+        return numbers.burst
+    return numbers.rate.default_burst if numbers.rate else 1
+
+
+def _speed(rate: Rate) -> float:
+    return rate.per_second
