@@ -125,7 +125,9 @@ class Rehearsal:
     def claim(self) -> None:
         """Return None: nothing is written in a rehearsal."""
 
-    def ask_permit(self, quota: str, value: str, cost: int, wait_s: float) -> int:
+    def ask_permit(
+        self, quota: str, value: str, cost: int, wait_s: float | None
+    ) -> int:
         """Grant it: nobody else takes any."""
         del quota, value, cost, wait_s
         return 1

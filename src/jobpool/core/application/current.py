@@ -78,6 +78,8 @@ class PermitReply(NamedTuple):
     granted: bool
     retry_in_s: float | None = None
     """If it is not granted: when it is worth asking again; None: nobody knows."""
+    refused: str = ""
+    """Why it never will be granted; "": it may be, later."""
 
 
 class Completer(Protocol):
@@ -115,7 +117,9 @@ class Channel(Protocol):
         """Return the attempt's claim; None in a rehearsal, and if none is running."""
         ...
 
-    def ask_permit(self, quota: str, value: str, cost: int, wait_s: float) -> int:
+    def ask_permit(
+        self, quota: str, value: str, cost: int, wait_s: float | None
+    ) -> int:
         """Ask for a permit of a quota's bucket, and return the number of the request.
 
         Whoever does not wait for the answer, because an exception ends the wait, must
@@ -125,7 +129,8 @@ class Channel(Protocol):
             quota: its name.
             value: what it counts by, as text; "": it has one bucket.
             cost: how much of it.
-            wait_s: how long the supervisor may wait until it is free.
+            wait_s: how long the supervisor may wait until it is free; None: as the
+                quota that is in force says.
         """
         ...
 

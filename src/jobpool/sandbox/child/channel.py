@@ -175,7 +175,9 @@ class AttemptChannel:
         except OSError as exc:
             raise _supervisor_gone() from exc
 
-    def ask_permit(self, quota: str, value: str, cost: int, wait_s: float) -> int:
+    def ask_permit(
+        self, quota: str, value: str, cost: int, wait_s: float | None
+    ) -> int:
         """Ask for a permit, and return the number of the request.
 
         Raises:
@@ -223,7 +225,7 @@ class AttemptChannel:
             return None
         if not answer.granted:
             self._permits.discard(n)
-        return current.PermitReply(answer.granted, answer.retry_in_s)
+        return current.PermitReply(answer.granted, answer.retry_in_s, answer.refused)
 
     def return_permit(self, n: int) -> None:
         """Return a permit, or give up a request, if it has not ended with its attempt.

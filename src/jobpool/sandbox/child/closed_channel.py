@@ -52,7 +52,9 @@ class ClosedChannel:
     def claim(self) -> None:
         """Return None: there is no attempt."""
 
-    def ask_permit(self, quota: str, value: str, cost: int, wait_s: float) -> int:
+    def ask_permit(
+        self, quota: str, value: str, cost: int, wait_s: float | None
+    ) -> int:
         """Refuse.
 
         Raises:

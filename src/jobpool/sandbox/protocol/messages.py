@@ -178,6 +178,8 @@ class PermitAnswered(msgspec.Struct, tag="permit_answered", array_like=True):
     granted: bool
     retry_in_s: float | None = None
     """If it is not granted: when it is worth asking again; None: nobody knows."""
+    refused: str = ""
+    """Why it never will be granted; "": it may be, later."""
 
 
 class Draining(msgspec.Struct, tag="draining", array_like=True):
@@ -274,8 +276,8 @@ class AskPermit(msgspec.Struct, tag="ask_permit", array_like=True):
     value: str
     """What the quota counts by, as text; "": it has one bucket."""
     cost: int
-    wait_s: float
-    """How long the supervisor may wait until it is free."""
+    wait_s: float | None
+    """How long the supervisor may wait until it is free; None: as its quota says."""
 
 
 class ReturnPermit(msgspec.Struct, tag="return_permit", array_like=True):

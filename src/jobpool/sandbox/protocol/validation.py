@@ -121,7 +121,7 @@ def _about_permits(frame: AskPermit | ReturnPermit | BlockBucket) -> str | None:
             wrong = "a block of an impossible duration"
     elif not (0 < frame.n <= NUMBER_MAX and 0 < frame.cost <= COST_MAX):
         wrong = "a request for an impossible permit"
-    elif not _is_duration(frame.wait_s):
+    elif frame.wait_s is not None and not _is_duration(frame.wait_s):
         wrong = "a request for a permit with an impossible wait"
     return wrong
 
