@@ -111,6 +111,8 @@ GRANT SELECT ON
   :"schema".kinds, :"schema".newest_kinds, :"schema".meta,
   :"schema".runs, :"schema".pauses, :"schema".suspects, :"schema".breakers,
   :"schema".misfits, :"schema".running, :"schema".outputs, :"schema".sketches,
+  :"schema".quotas, :"schema".tenants, :"schema".lanes, :"schema".buckets,
+  :"schema".permits,
   :"schema".stats, :"schema".figures, :"schema".oldest_runnable
 TO jobpool_producer;
 
@@ -118,8 +120,11 @@ TO jobpool_producer;
 GRANT INSERT (
   id, kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, payload
+  codec, lane, quota_values, payload
 ) ON :"schema".jobs TO jobpool_producer;
+
+-- Whoever makes a job of a lane runnable leaves a note of that.
+GRANT INSERT ON :"schema".lane_notes TO jobpool_producer;
 
 -- Its number.
 GRANT USAGE ON SEQUENCE :"schema".job_ids TO jobpool_producer;

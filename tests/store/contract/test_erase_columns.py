@@ -27,10 +27,14 @@ NOT_A_JOBS = {
     "result_drafts": "numbers",
     "schedules": "what is to be enqueued, until the schedule is removed",
     "ticks": "numbers",
+    "lane_notes": "numbers",
+    "bucket_notes": "numbers",
+    "quotas": "what operators set",
+    "tenants": "what operators set, until it is removed",
 }
 """Tables whose texts are no job's, and whose they are."""
 UNWRITTEN = {
-    *("quotas", "tenants", "lanes", "buckets", "lane_buckets", "permits"),
+    *("lanes", "buckets", "permits"),
     *("flows", "steps", "edges", "flow_notes"),
 }
 """Tables of features that do not exist: nothing writes them."""

@@ -427,7 +427,7 @@ RULES = {
 
 
 UNREAD = {
-    *("lane", "step", "generation", "tick", "trace"),
+    *("step", "generation", "tick", "trace"),
     *("replays", "replaced_by", "solo"),
 }
 """Columns of features to come: nothing reads them yet, so that nothing can be hurt."""

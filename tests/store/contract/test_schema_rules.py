@@ -187,7 +187,16 @@ def test_sqlite_columns_take_one_type_only(tmp_path):
 
 LATER = [
     *("audit", "outputs", "sketches", "quotas", "tenants", "lanes", "buckets"),
-    *("lane_buckets", "permits", "schedules", "ticks", "flows", "steps", "edges"),
+    *(
+        "lane_notes",
+        "bucket_notes",
+        "permits",
+        "schedules",
+        "ticks",
+        "flows",
+        "steps",
+        "edges",
+    ),
     "flow_notes",
 ]
 ONE_OF = {

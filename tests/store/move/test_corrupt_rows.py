@@ -22,7 +22,7 @@ _GARBAGE = [
     "INSERT INTO jobpool_suspects VALUES (99, 'when')",
     """
     INSERT INTO jobpool_kinds
-    VALUES ('k', 'r', 'cpu', '{', 'x', 'x', 1, 1, 'x', 'd', '{')
+    VALUES ('k', 'r', 'cpu', '{', 'x', 'x', 1, 1, 'x', 'd', '{', '[')
     """,
     "UPDATE jobpool_runs SET pid = 'text', pools = '[', version = x'00'",
 ]

@@ -20,15 +20,24 @@ MOVED_OTHERWISE = {
     *("jobs", "payloads", "results", "result_parts", "result_drafts", "attempts"),
     *("runs", "kinds", "pauses", "suspects", "misfits", "breakers", "outputs", "meta"),
 }
-NOT_MOVED = {"running": "of leases, and none is held"}
+NOT_MOVED = {
+    "running": "of leases, and none is held",
+    "lanes": "of jobs, which are stamped anew",
+    "lane_notes": "of lanes",
+    "buckets": "what was used of a rate, or blocked for a while",
+    "permits": "of leases, and none is held",
+    "bucket_notes": "of buckets",
+}
 UNWRITTEN = {
-    *("quotas", "tenants", "lanes", "buckets", "lane_buckets", "permits"),
     *("flows", "steps", "edges", "flow_notes"),
 }
 """A move leaves them behind: nothing fills them yet."""
 OF_A_LEASE = {"token", "supervisor", "leased_at_ms", "cancel_requested"}
-UNWRITTEN_OF_JOBS = {"lane", "step", "generation"}
+UNWRITTEN_OF_JOBS = {"step", "generation"}
+MADE_ANEW_OF_JOBS = {"lane"}
 VALUES = {
+    "quotas": [("stripe", 10.0, 1.0, 20, 8, 99, "ann", "slow", 5)],
+    "tenants": [("acme", 5, 1.0, 60.0, 2, 0.5, "ann", 6)],
     "audit": [(9, "ann", "operator", "cli", "retry", "jobs 1", 1, None, "why not")] * 2,
     "sketches": [("k", "cpu", "memory", 2900, 300, 5, 1)],
     "schedules": [
@@ -43,7 +52,7 @@ VALUES = {
         (8, 4, 99, 100, "buffered", None, None, 0, None),
     ],
 }
-JOB_VALUES = (1, 7, "00-ab-cd-01", 2, None, 1)
+JOB_VALUES = (1, 7, "00-ab-cd-01", 2, None, '{"vendor":"a"}', 1)
 
 
 @pytest.fixture
@@ -86,9 +95,12 @@ def furnish(url):
             )
         connection.executescript("""
 INSERT INTO jobpool_jobs (
-  id, kind, pool, state, created_at_ms, run_at_ms, tick, codec, trace, replays, solo
+  id, kind, pool, state, created_at_ms, run_at_ms, tick, codec, trace, replays, solo,
+  lane, quota_values
 )
-VALUES (1, 'k', 'cpu', 'waiting', 1, 1, 7, 'rot13', '00-ab-cd-01', 2, 1);
+VALUES (
+  1, 'k', 'cpu', 'waiting', 1, 1, 7, 'rot13', '00-ab-cd-01', 2, 1, 9, '{"vendor":"a"}'
+);
 INSERT INTO jobpool_jobs (
   id, kind, pool, state, created_at_ms, run_at_ms, attempt, finished_at_ms
 )
@@ -123,6 +135,7 @@ def test_every_row_of_a_later_table_is_moved(source_url, target_url):
             columns = columns_of(connection, name)
         assert rows_of(target_url, name, columns) == sorted(rows, key=str)
     assert rows_of(target_url, "jobs", ["id", *JOB_LATER])[0] == JOB_VALUES
+    assert rows_of(target_url, "jobs", ["lane"]) == [(None,), (None,)]
     assert rows_of(target_url, "jobs", ["codec"]) == [("rot13",), (None,)]
     assert rows_of(target_url, "attempts", ["app_version", "memory_trail"]) == [
         ("v1", "[[0,1]]")
@@ -205,6 +218,8 @@ def kind_of(value):
 def test_every_table_and_column_is_moved_or_named_here(source_url):
     """A table or column that is added is not forgotten."""
     moved = {
+        "quotas": set(integrity.QUOTA),
+        "tenants": set(integrity.TENANT),
         "audit": set(integrity.AUDIT),
         "sketches": set(integrity.SKETCH),
         "schedules": set(integrity.SCHEDULE),
@@ -222,7 +237,7 @@ def test_every_table_and_column_is_moved_or_named_here(source_url):
         for name, columns in moved.items():
             assert set(columns_of(connection, name)) == columns
         left = {*columns_of(connection, "jobs")} - {*JOB} - {*JOB_LATER}
-        assert left == OF_A_LEASE | UNWRITTEN_OF_JOBS
+        assert left == OF_A_LEASE | UNWRITTEN_OF_JOBS | MADE_ANEW_OF_JOBS
 
 
 def test_nothing_writes_what_a_move_leaves_behind():

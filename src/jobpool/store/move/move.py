@@ -174,6 +174,7 @@ def _publish(
     """Commit the move; None: another call has done so in the meantime."""
     runs, kinds, pauses = source.runs_kinds_and_pauses()
     suspects, misfits, breakers = source.suspects_and_breakers()
+    quotas, tenants = source.quotas_and_tenants()
     audit, sketches = source.audit_and_sketches()
     with target.transaction() as session:
         if target.is_done(session, note.id):
@@ -191,6 +192,10 @@ def _publish(
         put(session, "move_take_misfit", misfits)
         put(session, "move_take_breaker", breakers)
         put(session, "move_take_meta", source.meta())
+        put(session, "move_take_quota", quotas)
+        put(session, "move_take_tenant", tenants)
+        if quotas or tenants:
+            session.run("bump_limits")
         put(session, "move_take_audit", audit)
         put(session, "move_take_sketch", sketches)
         take_schedules(session, *source.schedules_and_ticks())

@@ -192,6 +192,14 @@ class Source:
                 readable(integrity.BREAKER, session.rows("move_breakers")),
             )
 
+    def quotas_and_tenants(self) -> tuple[list[Row], list[Row]]:
+        """Return what operators have set."""
+        with self._reading() as session:
+            return (
+                readable(integrity.QUOTA, session.rows("raw_quotas")),
+                readable(integrity.TENANT, session.rows("raw_tenants")),
+            )
+
     def audit_and_sketches(self) -> tuple[list[Row], list[Row]]:
         """Return what people have done, and what attempts have used."""
         with self._reading() as session:

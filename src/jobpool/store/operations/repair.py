@@ -50,6 +50,8 @@ _TABLES = (
     _Table("kinds", "raw_kinds", integrity.KIND, "drop_kind", "deleted"),
     _Table("breakers", "raw_breakers", integrity.BREAKER, "drop_breaker", "deleted"),
     _Table("pauses", "raw_pauses", integrity.PAUSE, "drop_pause", "deleted"),
+    _Table("quotas", "raw_quotas", integrity.QUOTA, "drop_quota", "deleted"),
+    _Table("tenants", "raw_tenants", integrity.TENANT, "drop_tenant", "deleted"),
     _Table("misfits", "raw_misfits", integrity.MISFIT, "drop_misfit", "deleted"),
     _Table(
         "suspects", "raw_suspects", integrity.SUSPECT, "rewrite_suspect", "repaired"

@@ -97,6 +97,8 @@ JOB: Mapping[str, Any] = {
     "progress": bytes | None,
     "checkpoint": bytes | None,
     "codec": Text | None,
+    "lane": int | None,
+    "quota_values": str | None,
 }
 """What each column of a job may hold, in the order in which `raw_jobs` returns them."""
 BULK: Mapping[str, Any] = {"payload": bytes, "result": bytes | None}
@@ -136,6 +138,8 @@ _INFORMATIONAL = frozenset(
         "peak_rss_bytes",
         "progress",
         "result",
+        "lane",
+        "quota_values",
     }
 )
 """Columns that do not decide what happens to a job."""
@@ -160,6 +164,7 @@ RUN: Mapping[str, Any] = {
     "format": Count | None,
     **dict.fromkeys(("application", "app_version"), str | None),
     "renewals": Token | None,
+    "limits": str | None,
 }
 """What each column of a run may hold, in the order of `raw_runs`."""
 _RUN_REPLACEMENTS: Mapping[str, Any] = {
@@ -180,6 +185,7 @@ KIND: Mapping[str, Any] = {
     "updated_at_ms": Moment,
     "schema_digest": str | None,
     "at_most_once": str | None,
+    "needs": str | None,
 }
 BREAKER: Mapping[str, Any] = {
     "kind": str,
@@ -238,6 +244,23 @@ TICK: Mapping[str, Any] = {
     "job_state": Literal["succeeded", "dead", "quarantined", "canceled"] | None,
     "ended_at_ms": int | None,
     "backfilled": Flag,
+}
+QUOTA: Mapping[str, Any] = {
+    "name": str,
+    **dict.fromkeys(("rate_permits", "rate_per_s"), Seconds | None),
+    **dict.fromkeys(("burst", "concurrency"), Count | None),
+    "until_ms": Moment | None,
+    **dict.fromkeys(("who", "note"), str | None),
+    "updated_at_ms": Moment,
+}
+TENANT: Mapping[str, Any] = {
+    "name": str,
+    "concurrency": Count | None,
+    **dict.fromkeys(("rate_permits", "rate_per_s"), Seconds | None),
+    "burst": Count | None,
+    "weight": Seconds | None,
+    "who": str | None,
+    "updated_at_ms": Moment,
 }
 SUSPECT: Mapping[str, Any] = {"job_id": int, "since_ms": Moment}
 MISFIT: Mapping[str, Any] = {

@@ -113,16 +113,24 @@ ORDER BY id
 -- name: move_take_job_later
 -- What few jobs use.
 UPDATE jobpool.jobs
-SET tick = %s, trace = %s, replays = %s, replaced_by = %s, solo = %s
+SET
+  tick = %s,
+  trace = %s,
+  replays = %s,
+  replaced_by = %s,
+  quota_values = %s,
+  solo = %s
 WHERE id = %s
 
 -- name: move_taken_jobs_later
 -- As the queue holds it now.
-SELECT j.id, j.tick, j.trace, j.replays, j.replaced_by, j.solo
+SELECT j.id, j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.solo
 FROM jobpool.jobs AS j
 JOIN jobpool.moving_jobs AS m ON m.id = j.id
 WHERE j.id > %(after)s AND j.id <= %(last)s
-  AND num_nonnulls(j.tick, j.trace, j.replays, j.replaced_by, j.solo) > 0
+  AND num_nonnulls(
+    j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.solo
+  ) > 0
 ORDER BY j.id
 
 -- name: move_take_attempts
@@ -168,10 +176,10 @@ ON CONFLICT DO NOTHING
 -- As published.
 INSERT INTO jobpool.kinds (
   kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
-  updated_at_ms, schema_digest, at_most_once
+  updated_at_ms, schema_digest, at_most_once, needs
 )
 VALUES (
-  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
+  %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
 )
 ON CONFLICT DO NOTHING
 
@@ -179,6 +187,22 @@ ON CONFLICT DO NOTHING
 -- What is paused stays so.
 INSERT INTO jobpool.pauses (what, name, since_ms, until_ms, who, note)
 VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT DO NOTHING
+
+-- name: move_take_quota
+-- What was set here stays so.
+INSERT INTO jobpool.quotas (
+  name, rate_permits, rate_per_s, burst, concurrency, until_ms, who, note, updated_at_ms
+)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT DO NOTHING
+
+-- name: move_take_tenant
+-- As above.
+INSERT INTO jobpool.tenants (
+  name, concurrency, rate_permits, rate_per_s, burst, weight, who, updated_at_ms
+)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT DO NOTHING
 
 -- name: move_take_suspect

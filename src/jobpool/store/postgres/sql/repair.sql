@@ -31,7 +31,7 @@ SELECT
   duration_s, cpu_s, peak_rss_bytes,
   CASE WHEN progress IS NOT NULL THEN ''::bytea END,
   CASE WHEN checkpoint IS NOT NULL THEN ''::bytea END,
-  codec
+  codec, lane, quota_values
 FROM jobpool.jobs
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 
@@ -78,7 +78,9 @@ SET
   peak_rss_bytes = %(peak_rss_bytes)s,
   progress = CASE WHEN %(progress)s::bytea IS NOT NULL THEN progress END,
   checkpoint = CASE WHEN %(checkpoint)s::bytea IS NOT NULL THEN checkpoint END,
-  codec = %(codec)s
+  codec = %(codec)s,
+  lane = %(lane)s,
+  quota_values = %(quota_values)s
 WHERE id = %(id)s
 
 -- name: raw_runs
@@ -86,7 +88,7 @@ WHERE id = %(id)s
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
   heartbeat_at_ms, lease_until_ms, ended_at_ms, leaving_at_ms, died_at_ms,
-  died_with_jobs, format, application, app_version, renewals
+  died_with_jobs, format, application, app_version, renewals, limits
 FROM jobpool.runs
 
 -- name: rewrite_run
@@ -109,7 +111,8 @@ SET
   format = %(format)s,
   application = %(application)s,
   app_version = %(app_version)s,
-  renewals = %(renewals)s
+  renewals = %(renewals)s,
+  limits = %(limits)s
 WHERE id = %(id)s
 
 -- name: drop_run
@@ -120,7 +123,7 @@ DELETE FROM jobpool.runs WHERE id = %(id)s
 -- Every column.
 SELECT
   kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
-  updated_at_ms, schema_digest, at_most_once
+  updated_at_ms, schema_digest, at_most_once, needs
 FROM jobpool.kinds
 
 -- name: drop_kind
@@ -151,6 +154,26 @@ SELECT what, name, since_ms, until_ms, who, note FROM jobpool.pauses ORDER BY wh
 -- name: drop_pause
 -- What cannot be read holds nothing back.
 DELETE FROM jobpool.pauses WHERE what = %(what)s AND name = %(name)s
+
+-- name: raw_quotas
+-- Every column.
+SELECT
+  name, rate_permits, rate_per_s, burst, concurrency, until_ms, who, note, updated_at_ms
+FROM jobpool.quotas
+
+-- name: drop_quota
+-- What cannot be read sets nothing.
+DELETE FROM jobpool.quotas WHERE name = %(name)s
+
+-- name: raw_tenants
+-- Every column.
+SELECT
+  name, concurrency, rate_permits, rate_per_s, burst, weight, who, updated_at_ms
+FROM jobpool.tenants
+
+-- name: drop_tenant
+-- What cannot be read sets nothing.
+DELETE FROM jobpool.tenants WHERE name = %(name)s
 
 -- name: raw_breakers
 -- Every column.

@@ -494,7 +494,9 @@ SET
   checkpoint = NULL,
   result = NULL,
   codec = NULL,
-  trace = NULL
+  trace = NULL,
+  lane = NULL,
+  quota_values = NULL
 WHERE id = ANY (
   ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 )

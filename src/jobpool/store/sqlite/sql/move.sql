@@ -101,10 +101,10 @@ ORDER BY j.id
 
 -- name: move_jobs_later
 -- Of these jobs those that use the columns which most leave empty.
-SELECT id, tick, trace, replays, replaced_by, solo
+SELECT id, tick, trace, replays, replaced_by, quota_values, solo
 FROM jobpool_jobs
 WHERE id > :after AND id <= :last
-  AND coalesce(tick, trace, replays, replaced_by, solo) IS NOT NULL
+  AND coalesce(tick, trace, replays, replaced_by, quota_values, solo) IS NOT NULL
 ORDER BY id
 
 -- name: move_attempts
@@ -139,7 +139,7 @@ FROM jobpool_runs
 -- As published.
 SELECT
   kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
-  updated_at_ms, schema_digest, at_most_once
+  updated_at_ms, schema_digest, at_most_once, needs
 FROM jobpool_kinds
 
 -- name: move_suspects

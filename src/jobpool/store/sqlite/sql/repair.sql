@@ -24,7 +24,7 @@ SELECT
   duration_s, cpu_s, peak_rss_bytes,
   CASE WHEN typeof(progress) = 'blob' THEN x'' ELSE progress END,
   CASE WHEN typeof(checkpoint) = 'blob' THEN x'' ELSE checkpoint END,
-  codec
+  codec, lane, quota_values
 FROM jobpool_jobs
 WHERE id IN (SELECT value FROM json_each(:ids))
 
@@ -71,7 +71,9 @@ SET
   peak_rss_bytes = :peak_rss_bytes,
   progress = CASE WHEN :progress IS NOT NULL THEN progress END,
   checkpoint = CASE WHEN :checkpoint IS NOT NULL THEN checkpoint END,
-  codec = :codec
+  codec = :codec,
+  lane = :lane,
+  quota_values = :quota_values
 WHERE id = :id
 
 -- name: raw_runs
@@ -79,7 +81,7 @@ WHERE id = :id
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools, started_at_ms,
   heartbeat_at_ms, lease_until_ms, ended_at_ms, leaving_at_ms, died_at_ms,
-  died_with_jobs, format, application, app_version, renewals
+  died_with_jobs, format, application, app_version, renewals, limits
 FROM jobpool_runs
 
 -- name: rewrite_run
@@ -102,7 +104,8 @@ SET
   format = :format,
   application = :application,
   app_version = :app_version,
-  renewals = :renewals
+  renewals = :renewals,
+  limits = :limits
 WHERE id = :id
 
 -- name: drop_run
@@ -113,7 +116,7 @@ DELETE FROM jobpool_runs WHERE id = :id
 -- Every column.
 SELECT
   kind, run_id, pool, schema, timeout_s, memory_bytes, max_attempts, max_crashes,
-  updated_at_ms, schema_digest, at_most_once
+  updated_at_ms, schema_digest, at_most_once, needs
 FROM jobpool_kinds
 
 -- name: drop_kind
@@ -144,6 +147,26 @@ SELECT what, name, since_ms, until_ms, who, note FROM jobpool_pauses ORDER BY wh
 -- name: drop_pause
 -- What cannot be read holds nothing back.
 DELETE FROM jobpool_pauses WHERE what = :what AND name = :name
+
+-- name: raw_quotas
+-- Every column.
+SELECT
+  name, rate_permits, rate_per_s, burst, concurrency, until_ms, who, note, updated_at_ms
+FROM jobpool_quotas
+
+-- name: drop_quota
+-- What cannot be read sets nothing.
+DELETE FROM jobpool_quotas WHERE name = :name
+
+-- name: raw_tenants
+-- Every column.
+SELECT
+  name, concurrency, rate_permits, rate_per_s, burst, weight, who, updated_at_ms
+FROM jobpool_tenants
+
+-- name: drop_tenant
+-- What cannot be read sets nothing.
+DELETE FROM jobpool_tenants WHERE name = :name
 
 -- name: raw_breakers
 -- Every column.

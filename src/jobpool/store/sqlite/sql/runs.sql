@@ -367,7 +367,9 @@ SET
   progress = NULL,
   checkpoint = NULL,
   codec = NULL,
-  trace = NULL
+  trace = NULL,
+  lane = NULL,
+  quota_values = NULL
 WHERE id IN (SELECT value FROM json_each(:ids)) AND finished_at_ms IS NOT NULL
 RETURNING id
 

@@ -9,7 +9,10 @@ IN ACCESS EXCLUSIVE MODE;
 
 -- expand:
 ALTER TABLE jobpool.jobs
+-- Jobs that the same buckets hold back are of one lane (NULL: not known yet, or none);
+-- and what quotas count them by, as JSON.
 ADD COLUMN lane bigint,
+ADD COLUMN quota_values text COLLATE "C",
 ADD COLUMN step bigint,
 ADD COLUMN generation integer,
 ADD COLUMN tick bigint,
@@ -40,8 +43,13 @@ ALTER TABLE jobpool.runs ADD COLUMN app_version text COLLATE "C";
 ALTER TABLE jobpool.runs ADD COLUMN renewals bigint;
 ALTER TABLE jobpool.runs ADD COLUMN app_since_ms bigint;
 
+-- JSON: the quotas and tenants that its application and its configuration define.
+ALTER TABLE jobpool.runs ADD COLUMN limits text COLLATE "C";
+
 -- JSON: the kind's names (its own, its aliases) if its jobs run at most once.
 ALTER TABLE jobpool.kinds ADD COLUMN at_most_once text COLLATE "C";
+-- JSON: the quotas that its jobs need, and what each costs.
+ALTER TABLE jobpool.kinds ADD COLUMN needs text COLLATE "C";
 
 -- Code from before formats, which has opened the store already, enters its run without
 -- asking. (Newer code asks first, to say more.) The lock makes it wait for a transaction
@@ -69,14 +77,16 @@ ALTER TABLE jobpool.attempts ADD COLUMN app_version text COLLATE "C";
 ALTER TABLE jobpool.attempts ADD COLUMN memory_trail text COLLATE "C";
 
 -- The least format that may lease, the one that has been asked for, two halves of the
--- key by which ids are made unguessable (`ref`), and how often the store was restored.
+-- key by which ids are made unguessable (`ref`), how often the store was restored, and
+-- what changes whenever a quota does.
 INSERT INTO jobpool.meta (name, value)
 VALUES
   ('min_format', 1),
   ('wanted_format', 1),
   ('ref_key_high', ('x' || left(md5(gen_random_uuid()::text), 16))::bit(62)::bigint),
   ('ref_key_low', ('x' || left(md5(gen_random_uuid()::text), 16))::bit(62)::bigint),
-  ('restores', 0)
+  ('restores', 0),
+  ('limits_version', 0)
 ON CONFLICT (name) DO NOTHING;
 
 -- Who paused what, why, and until when.
@@ -161,35 +171,37 @@ CREATE TABLE jobpool.sketches (
   PRIMARY KEY (week, kind, pool, measure, bucket)
 );
 
--- Quotas: as published by runs (run_id) or set by an operator (run_id is '').
+-- What an operator has set at run time. What applications define is in their runs.
 CREATE TABLE jobpool.quotas (
-  name text COLLATE "C" NOT NULL,
-  run_id text COLLATE "C" NOT NULL,
-  per text COLLATE "C",
-  concurrency bigint,
-  rate double precision,
+  name text COLLATE "C" PRIMARY KEY,
+  rate_permits double precision,
+  rate_per_s double precision,
   burst bigint,
-  options text COLLATE "C",
+  concurrency bigint,
   until_ms bigint,
-  updated_at_ms bigint NOT NULL,
-  PRIMARY KEY (name, run_id)
+  who text COLLATE "C",
+  note text COLLATE "C",
+  updated_at_ms bigint NOT NULL
 );
 
 CREATE TABLE jobpool.tenants (
   name text COLLATE "C" PRIMARY KEY,
   concurrency bigint,
-  rate double precision,
+  rate_permits double precision,
+  rate_per_s double precision,
+  burst bigint,
   weight double precision,
-  options text COLLATE "C",
+  who text COLLATE "C",
   updated_at_ms bigint NOT NULL
 );
 
--- Jobs that the same buckets and the same priority hold back wait in one lane.
+-- Jobs that the same buckets and the same priority hold back wait in one lane. `waits`:
+-- it has runnable jobs. It is open unless it waits for a time or for a bucket. `vtime`:
+-- when its first job was due, as of the last look.
 CREATE TABLE jobpool.lanes (
   id bigint PRIMARY KEY,
   pool text COLLATE "C" NOT NULL,
   kind text COLLATE "C" NOT NULL,
-  shape text COLLATE "C" NOT NULL,
   priority bigint NOT NULL,
   tenant text COLLATE "C",
   values_json text COLLATE "C" NOT NULL,
@@ -202,9 +214,15 @@ CREATE TABLE jobpool.lanes (
 );
 
 CREATE INDEX lanes_open
-ON jobpool.lanes (pool, rank DESC, vtime, id)
-WHERE waits AND open_at_ms = 0;
+ON jobpool.lanes (pool, kind, rank DESC, vtime, id)
+WHERE waits AND open_at_ms = 0 AND blocked_by IS NULL;
+CREATE INDEX lanes_opening ON jobpool.lanes (open_at_ms) WHERE open_at_ms > 0;
+CREATE INDEX lanes_blocked ON jobpool.lanes (blocked_by, rank DESC, vtime, id)
+WHERE blocked_by IS NOT NULL;
+CREATE INDEX lanes_idle ON jobpool.lanes (vtime) WHERE NOT waits;
 
+-- One value of what a quota counts by. `tat_us`: its rate's theoretical arrival time.
+-- `contested`: lanes wait for it. `checked_at_ms`: when its permits were last checked.
 CREATE TABLE jobpool.buckets (
   id bigint PRIMARY KEY,
   quota text COLLATE "C" NOT NULL,
@@ -217,23 +235,63 @@ CREATE TABLE jobpool.buckets (
   probe_token bigint
 );
 
-CREATE TABLE jobpool.lane_buckets (
-  lane bigint NOT NULL,
-  bucket bigint NOT NULL,
-  cost bigint NOT NULL DEFAULT 1,
-  PRIMARY KEY (lane, bucket)
-);
+CREATE INDEX buckets_of_quota ON jobpool.buckets (quota, value);
+CREATE INDEX buckets_contested ON jobpool.buckets (checked_at_ms) WHERE contested;
+CREATE INDEX buckets_idle ON jobpool.buckets (checked_at_ms) WHERE NOT contested;
 
+-- What attempts hold of buckets. `n`: 0 was taken when the job was leased, others by the
+-- attempt itself. It only counts while the lease, or its completion, does. `held_from_us`:
+-- what a rate must know to take it back.
 CREATE TABLE jobpool.permits (
   bucket bigint NOT NULL,
   token bigint NOT NULL,
+  n bigint NOT NULL DEFAULT 0,
   job_id bigint NOT NULL,
   run_id text COLLATE "C" NOT NULL,
   cost bigint NOT NULL DEFAULT 1,
-  PRIMARY KEY (bucket, token)
+  held_from_us bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (bucket, token, n)
 );
 
 CREATE INDEX permits_of_token ON jobpool.permits (token);
+
+-- Lanes that have got a runnable job, on whatever path; leasing looks at them. With the
+-- transaction's number, so that no two of them wait for each other.
+CREATE TABLE jobpool.lane_notes (
+  lane bigint NOT NULL,
+  xact bigint NOT NULL,
+  PRIMARY KEY (lane, xact)
+);
+
+CREATE FUNCTION jobpool.note_lane() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO jobpool.lane_notes (lane, xact)
+  VALUES (new.lane, pg_current_xact_id()::text::bigint)
+  ON CONFLICT DO NOTHING;
+  RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER job_joins_lane
+AFTER INSERT ON jobpool.jobs
+FOR EACH ROW WHEN (new.state = 'runnable' AND new.lane IS NOT NULL)
+EXECUTE FUNCTION jobpool.note_lane();
+
+CREATE TRIGGER job_returns_to_lane
+AFTER UPDATE OF state, lane ON jobpool.jobs
+FOR EACH ROW WHEN (new.state = 'runnable' AND new.lane IS NOT NULL)
+EXECUTE FUNCTION jobpool.note_lane();
+
+-- Buckets in which something was freed (`refund`: what goes back to its rate, taken at
+-- `held_from_us` or later), or which are to give out nothing for a while; leasing looks
+-- at them.
+CREATE TABLE jobpool.bucket_notes (
+  id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+  bucket bigint NOT NULL,
+  refund bigint NOT NULL DEFAULT 0,
+  held_from_us bigint NOT NULL DEFAULT 0,
+  block_until_ms bigint NOT NULL DEFAULT 0
+);
 
 -- Schedules. `rule` and `options` are JSON. `since_ms`: when it got this rule.
 -- `last_at_ms`: its times up to then have been dealt with. `next_at_ms`: when a step

@@ -4,7 +4,10 @@
 
 -- Columns without a CHECK are added without reading the table; their CHECKs are edited
 -- in at the end of this step, with the new state.
+-- Jobs that the same buckets hold back are of one lane (NULL: not known yet, or none);
+-- and what quotas count them by, as JSON.
 ALTER TABLE jobpool_jobs ADD COLUMN lane INTEGER;
+ALTER TABLE jobpool_jobs ADD COLUMN quota_values TEXT;
 ALTER TABLE jobpool_jobs ADD COLUMN step INTEGER;
 ALTER TABLE jobpool_jobs ADD COLUMN generation INTEGER;
 ALTER TABLE jobpool_jobs ADD COLUMN tick INTEGER;
@@ -30,8 +33,13 @@ ALTER TABLE jobpool_runs ADD COLUMN app_since_ms INTEGER CHECK (
   app_since_ms | 0 IS app_since_ms
 );
 
+-- JSON: the quotas and tenants that its application and its configuration define.
+ALTER TABLE jobpool_runs ADD COLUMN limits TEXT;
+
 -- JSON: the kind's names (its own, its aliases) if its jobs run at most once.
 ALTER TABLE jobpool_kinds ADD COLUMN at_most_once TEXT;
+-- JSON: the quotas that its jobs need, and what each costs.
+ALTER TABLE jobpool_kinds ADD COLUMN needs TEXT;
 
 -- Code from before formats, which has opened the store already, enters its run without
 -- asking. (Newer code asks first, to say more.)
@@ -50,14 +58,16 @@ ALTER TABLE jobpool_attempts ADD COLUMN app_version TEXT;
 ALTER TABLE jobpool_attempts ADD COLUMN memory_trail TEXT;
 
 -- The least format that may lease, the one that has been asked for, two halves of the
--- key by which ids are made unguessable (`ref`), and how often the store was restored.
+-- key by which ids are made unguessable (`ref`), how often the store was restored, and
+-- what changes whenever a quota does.
 INSERT OR IGNORE INTO jobpool_meta (name, value)
 VALUES
   ('min_format', 1),
   ('wanted_format', 1),
   ('ref_key_high', abs(random() / 2)),
   ('ref_key_low', abs(random() / 2)),
-  ('restores', 0);
+  ('restores', 0),
+  ('limits_version', 0);
 
 -- Who paused what, why, and until when.
 ALTER TABLE jobpool_pauses ADD COLUMN since_ms INTEGER;
@@ -128,35 +138,37 @@ CREATE TABLE jobpool_sketches (
   PRIMARY KEY (week, kind, pool, measure, bucket)
 ) WITHOUT ROWID;
 
--- Quotas: as published by runs (run_id) or set by an operator (run_id is '').
+-- What an operator has set at run time. What applications define is in their runs.
 CREATE TABLE jobpool_quotas (
-  name TEXT NOT NULL CHECK (name < x''),
-  run_id TEXT NOT NULL CHECK (run_id < x''),
-  per TEXT CHECK (per < x''),
-  concurrency INTEGER CHECK (concurrency | 0 IS concurrency),
-  rate REAL CHECK (rate < ''),
+  name TEXT PRIMARY KEY NOT NULL CHECK (name < x''),
+  rate_permits REAL CHECK (rate_permits < ''),
+  rate_per_s REAL CHECK (rate_per_s < ''),
   burst INTEGER CHECK (burst | 0 IS burst),
-  options TEXT CHECK (options < x''),
+  concurrency INTEGER CHECK (concurrency | 0 IS concurrency),
   until_ms INTEGER CHECK (until_ms | 0 IS until_ms),
-  updated_at_ms INTEGER NOT NULL CHECK (updated_at_ms | 0 IS updated_at_ms),
-  PRIMARY KEY (name, run_id)
+  who TEXT CHECK (who < x''),
+  note TEXT CHECK (note < x''),
+  updated_at_ms INTEGER NOT NULL CHECK (updated_at_ms | 0 IS updated_at_ms)
 ) WITHOUT ROWID;
 
 CREATE TABLE jobpool_tenants (
   name TEXT PRIMARY KEY NOT NULL CHECK (name < x''),
   concurrency INTEGER CHECK (concurrency | 0 IS concurrency),
-  rate REAL CHECK (rate < ''),
+  rate_permits REAL CHECK (rate_permits < ''),
+  rate_per_s REAL CHECK (rate_per_s < ''),
+  burst INTEGER CHECK (burst | 0 IS burst),
   weight REAL CHECK (weight < ''),
-  options TEXT CHECK (options < x''),
+  who TEXT CHECK (who < x''),
   updated_at_ms INTEGER NOT NULL CHECK (updated_at_ms | 0 IS updated_at_ms)
 ) WITHOUT ROWID;
 
--- Jobs that the same buckets and the same priority hold back wait in one lane.
+-- Jobs that the same buckets and the same priority hold back wait in one lane. `waits`:
+-- it has runnable jobs. It is open unless it waits for a time or for a bucket. `vtime`:
+-- when its first job was due, as of the last look.
 CREATE TABLE jobpool_lanes (
   id INTEGER PRIMARY KEY NOT NULL,
   pool TEXT NOT NULL CHECK (pool < x''),
   kind TEXT NOT NULL CHECK (kind < x''),
-  shape TEXT NOT NULL CHECK (shape < x''),
   priority INTEGER NOT NULL CHECK (priority | 0 IS priority),
   tenant TEXT CHECK (tenant < x''),
   values_json TEXT NOT NULL CHECK (values_json < x''),
@@ -169,9 +181,15 @@ CREATE TABLE jobpool_lanes (
 );
 
 CREATE INDEX jobpool_lanes_open
-ON jobpool_lanes (pool, rank DESC, vtime, id)
-WHERE waits = 1 AND open_at_ms = 0;
+ON jobpool_lanes (pool, kind, rank DESC, vtime, id)
+WHERE waits = 1 AND open_at_ms = 0 AND blocked_by IS NULL;
+CREATE INDEX jobpool_lanes_opening ON jobpool_lanes (open_at_ms) WHERE open_at_ms > 0;
+CREATE INDEX jobpool_lanes_blocked ON jobpool_lanes (blocked_by, rank DESC, vtime, id)
+WHERE blocked_by IS NOT NULL;
+CREATE INDEX jobpool_lanes_idle ON jobpool_lanes (vtime) WHERE waits = 0;
 
+-- One value of what a quota counts by. `tat_us`: its rate's theoretical arrival time.
+-- `contested`: lanes wait for it. `checked_at_ms`: when its permits were last checked.
 CREATE TABLE jobpool_buckets (
   id INTEGER PRIMARY KEY NOT NULL,
   quota TEXT NOT NULL CHECK (quota < x''),
@@ -186,20 +204,23 @@ CREATE TABLE jobpool_buckets (
   probe_token INTEGER CHECK (probe_token | 0 IS probe_token)
 );
 
-CREATE TABLE jobpool_lane_buckets (
-  lane INTEGER NOT NULL CHECK (lane | 0 IS lane),
-  bucket INTEGER NOT NULL CHECK (bucket | 0 IS bucket),
-  cost INTEGER NOT NULL DEFAULT 1 CHECK (cost | 0 IS cost),
-  PRIMARY KEY (lane, bucket)
-) WITHOUT ROWID;
+CREATE INDEX jobpool_buckets_of_quota ON jobpool_buckets (quota, value);
+CREATE INDEX jobpool_buckets_contested ON jobpool_buckets (checked_at_ms)
+WHERE contested = 1;
+CREATE INDEX jobpool_buckets_idle ON jobpool_buckets (checked_at_ms) WHERE contested = 0;
 
+-- What attempts hold of buckets. `n`: 0 was taken when the job was leased, others by the
+-- attempt itself. It only counts while the lease, or its completion, does. `held_from_us`:
+-- what a rate must know to take it back.
 CREATE TABLE jobpool_permits (
   bucket INTEGER NOT NULL CHECK (bucket | 0 IS bucket),
   token INTEGER NOT NULL CHECK (token | 0 IS token),
+  n INTEGER NOT NULL DEFAULT 0 CHECK (n | 0 IS n),
   job_id INTEGER NOT NULL CHECK (job_id | 0 IS job_id),
   run_id TEXT NOT NULL CHECK (run_id < x''),
   cost INTEGER NOT NULL DEFAULT 1 CHECK (cost | 0 IS cost),
-  PRIMARY KEY (bucket, token)
+  held_from_us INTEGER NOT NULL DEFAULT 0 CHECK (held_from_us | 0 IS held_from_us),
+  PRIMARY KEY (bucket, token, n)
 ) WITHOUT ROWID;
 
 CREATE INDEX jobpool_permits_of_token ON jobpool_permits (token);
@@ -207,6 +228,38 @@ CREATE INDEX jobpool_permits_of_token ON jobpool_permits (token);
 CREATE INDEX jobpool_jobs_in_lane
 ON jobpool_jobs (lane, run_at_ms, id)
 WHERE state = 'runnable' AND lane IS NOT NULL;
+
+-- Lanes that have got a runnable job, on whatever path; leasing looks at them.
+CREATE TABLE jobpool_lane_notes (lane INTEGER PRIMARY KEY NOT NULL);
+
+CREATE TRIGGER jobpool_job_joins_lane
+AFTER INSERT ON jobpool_jobs
+WHEN new.state = 'runnable' AND new.lane IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM jobpool_lane_notes AS n WHERE n.lane = new.lane)
+BEGIN
+  INSERT INTO jobpool_lane_notes (lane) VALUES (new.lane);
+END;
+
+CREATE TRIGGER jobpool_job_returns_to_lane
+AFTER UPDATE OF state, lane ON jobpool_jobs
+WHEN new.state = 'runnable' AND new.lane IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM jobpool_lane_notes AS n WHERE n.lane = new.lane)
+BEGIN
+  INSERT INTO jobpool_lane_notes (lane) VALUES (new.lane);
+END;
+
+-- Buckets in which something was freed (`refund`: what goes back to its rate, taken at
+-- `held_from_us` or later), or which are to give out nothing for a while; leasing looks
+-- at them.
+CREATE TABLE jobpool_bucket_notes (
+  id INTEGER PRIMARY KEY NOT NULL,
+  bucket INTEGER NOT NULL CHECK (bucket | 0 IS bucket),
+  refund INTEGER NOT NULL DEFAULT 0 CHECK (refund | 0 IS refund),
+  held_from_us INTEGER NOT NULL DEFAULT 0 CHECK (held_from_us | 0 IS held_from_us),
+  block_until_ms INTEGER NOT NULL DEFAULT 0 CHECK (
+    block_until_ms | 0 IS block_until_ms
+  )
+);
 
 -- Schedules. `rule` and `options` are JSON. `since_ms`: when it got this rule.
 -- `last_at_ms`: its times up to then have been dealt with. `next_at_ms`: when a step
@@ -341,7 +394,7 @@ SET sql = replace(
     lane | 0 IS lane AND step | 0 IS step AND generation | 0 IS generation
     AND tick | 0 IS tick AND codec < x'''' AND trace < x''''
     AND replays | 0 IS replays AND replaced_by | 0 IS replaced_by
-    AND solo IN (0, 1)
+    AND solo IN (0, 1) AND quota_values < x''''
   ),
   CONSTRAINT leased_means_token '
 )
