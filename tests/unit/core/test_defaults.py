@@ -28,7 +28,7 @@ MIB = 1_048_576
 
 SAID = {
     "SupervisorStopped": {"how": "drained"},
-    "Run": {"format": 2},
+    "Run": {"format": 3},
     "Lockdown": {"network": True, "enclosure": "none"},
     "Policy": {
         "max_attempts": 5,
@@ -74,6 +74,9 @@ SAID = {
     },
     "HandlerSpec": {"schema": b"{}"},
     "Published": {"is_newest": True},
+    "quotas.rules.Published": {},
+    "Quota": {"wait_s": 5.0, "throttle_max_s": 900.0, "source": "code"},
+    "Need": {"cost": 1},
     "Rule": {"tz": "UTC"},
     "schedules.policy.Policy": {
         "missed": "one",

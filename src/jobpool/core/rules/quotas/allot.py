@@ -5,10 +5,16 @@ All needs of a job are decided together: it begins with all its permits or takes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
-from jobpool.core.rules.quotas.rules import Limit, Use
+from jobpool.core.rules.quotas.gcra import available, next_at_us
+from jobpool.core.rules.quotas.rules import FOREVER_MS, Limit, Use
+
+_UNLIMITED = 2**62
 
 
 class LaneState(NamedTuple):
@@ -32,6 +38,7 @@ class BucketState(NamedTuple):
     in_use: int
     """Permits held of its cap."""
     tat_us: int
+    """As `gcra.settled` has it: if that is less than what is stored, store it."""
     block_until_ms: int
     """A service has said so; 0 or past: it has not."""
 
@@ -54,6 +61,10 @@ class Allotment(NamedTuple):
     """
 
 
+_Room = dict[int, int]
+"""Permits by bucket."""
+
+
 def allot(
     lanes: Iterable[LaneState],
     buckets: Mapping[int, BucketState],
@@ -61,18 +72,153 @@ def allot(
     ahead: int,
     now_ms: int,
 ) -> tuple[Allotment, ...]:
-    """Decide; see the module.
+    """Say what may be leased; see the module.
 
     The lanes are of one pool, as `want` is. Another pool's may use the same buckets:
-    give `buckets` as the leases that came of the first call have left them.
+    give `buckets` as the leases that came of the first call have left them. So do for
+    another call after fewer were found than allotted.
+
+    Lanes of the same rank get alike, the first ones more where it does not come out
+    even. A lane is blocked only if none of its jobs could begin even if all others got
+    nothing: they may turn out to have no jobs.
 
     Args:
         lanes: in any order.
         buckets: by id, all that the lanes use.
-        want: most jobs to lease. Each rank may have as many, since it is not known here
-            how many wait in a lane: take the best of what is found.
+        want: most jobs to lease. Each rank is allotted as many, since it is not known
+            here how many wait in a lane: take the best of what is found.
         ahead: how many of them no slot is free for yet. They get at most half of what
             each bucket has.
         now_ms: the time of the claim.
+
+    Returns:
+        One for each lane, by rank and vtime.
     """
-    raise NotImplementedError
+    ordered = sorted(lanes, key=lambda lane: (-lane.rank, lane.vtime, lane.id))
+    room = {one.id: _room(one, now_ms) for one in buckets.values()}
+    blocked = {lane.id: _blocked(lane, buckets, room, now_ms) for lane in ordered}
+    for_ahead = {bucket: free // 2 for bucket, free in room.items()}
+    now_left = want - ahead if ahead else _UNLIMITED
+    given: Counter[int] = Counter()
+    for _, group in groupby(ordered, key=lambda lane: lane.rank):
+        open_lanes = [lane for lane in group if blocked[lane.id] is None]
+        costs = {lane.id: _costs(lane, buckets) for lane in open_lanes}
+        first = _share(costs, max(0, min(want, now_left)), room)
+        now_left -= first.total()
+        spare = {bucket: min(room[bucket], for_ahead[bucket]) for bucket in room}
+        later = _share(costs, max(0, want - first.total()), spare)
+        for lane_id, count in later.items():
+            for bucket, cost in costs[lane_id]:
+                room[bucket] -= count * cost
+                for_ahead[bucket] -= count * cost
+        given += first + later
+    return tuple(
+        blocked[lane.id] or _open(lane, given[lane.id], buckets) for lane in ordered
+    )
+
+
+def cost_in(limit: Limit, cost: int) -> int:
+    """Return what a job is charged in a bucket, whose limits may have shrunk since.
+
+    A cost that could never be had any more counts as all that the bucket can have.
+    """
+    most = [limit.concurrency or cost, limit.pace.burst if limit.pace else cost]
+    return min(cost, *most)
+
+
+def _room(bucket: BucketState, now_ms: int) -> int:
+    """Return how many permits of a bucket are free now."""
+    limit = bucket.limit
+    if max(limit.closed_until_ms or 0, bucket.block_until_ms) > now_ms:
+        return 0
+    room = _UNLIMITED
+    if limit.concurrency is not None:
+        room = max(0, limit.concurrency - bucket.in_use)
+    if limit.pace is not None:
+        room = min(room, available(limit.pace, bucket.tat_us, now_ms * 1000))
+    return room
+
+
+def _share(
+    costs: Mapping[int, Sequence[tuple[int, int]]], budget: int, room: _Room
+) -> Counter[int]:
+    """Give jobs to lanes, and take their permits out of *room*.
+
+    In turns, about as if each gave one job to each lane that has room for it.
+
+    Args:
+        costs: bucket and permits of a job, by lane, in order.
+        budget: most jobs.
+        room: permits by bucket; is changed.
+    """
+    given: Counter[int] = Counter()
+    lanes = list(costs)
+    while lanes and budget > 0:
+        turn = max(1, budget // len(lanes))
+        sharers = Counter(at for lane in lanes for at, _ in costs[lane])
+        shares = {at: room[at] // count for at, count in sharers.items()}
+        left = []
+        for lane in lanes:
+            fair = min((shares[at] // cost for at, cost in costs[lane]), default=turn)
+            fits = min((room[at] // cost for at, cost in costs[lane]), default=turn)
+            count = min(max(1, min(fair, turn)), fits, budget)
+            if count > 0:
+                for at, cost in costs[lane]:
+                    room[at] -= count * cost
+                given[lane] += count
+                budget -= count
+                left.append(lane)
+        lanes = left
+    return given
+
+
+def _costs(
+    lane: LaneState, buckets: Mapping[int, BucketState]
+) -> tuple[tuple[int, int], ...]:
+    return tuple(
+        (use.bucket, cost_in(buckets[use.bucket].limit, use.cost)) for use in lane.uses
+    )
+
+
+def _blocked(
+    lane: LaneState,
+    buckets: Mapping[int, BucketState],
+    room: Mapping[int, int],
+    now_ms: int,
+) -> Allotment | None:
+    """Return what blocks a lane for longest, or None if a job of it could begin.
+
+    A pause without an end outlasts a time. A time is named before a full cap, to which
+    permits come back again and again: each time, the lane would be looked at in vain.
+    """
+    until_ms, fullest, shortage = 0, None, 0
+    for use, (at, cost) in zip(lane.uses, _costs(lane, buckets), strict=True):
+        if room[at] >= cost:
+            continue
+        bucket = buckets[use.bucket]
+        opens_ms = _opens_at_ms(bucket, cost, now_ms)
+        if opens_ms >= FOREVER_MS:
+            return Allotment(lane.id, 0, None, None, at)
+        until_ms = max(until_ms, opens_ms)
+        short = bucket.in_use + cost - (bucket.limit.concurrency or 0)
+        if opens_ms <= now_ms and short > shortage:
+            fullest, shortage = at, short
+    if until_ms > now_ms:
+        return Allotment(lane.id, 0, None, until_ms, None)
+    return Allotment(lane.id, 0, None, None, fullest) if fullest is not None else None
+
+
+def _opens_at_ms(bucket: BucketState, cost: int, now_ms: int) -> int:
+    """Return from when its times allow a job; its cap may not."""
+    limit = bucket.limit
+    opens_ms = max(limit.closed_until_ms or 0, bucket.block_until_ms)
+    if limit.pace is not None:
+        at_us = next_at_us(limit.pace, bucket.tat_us, now_ms * 1000, cost)
+        opens_ms = max(opens_ms, math.ceil(at_us / 1000))
+    return opens_ms
+
+
+def _open(lane: LaneState, most: int, buckets: Mapping[int, BucketState]) -> Allotment:
+    paces = (buckets[use.bucket].limit.pace for use in lane.uses)
+    within_s = min((pace.begin_within_s for pace in paces if pace), default=None)
+    return Allotment(lane.id, most, within_s, None, None)

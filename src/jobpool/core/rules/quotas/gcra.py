@@ -129,13 +129,14 @@ def next_at_us(pace: Pace, tat_us: int, now_us: int, cost: int) -> int:
         cost: permits; more than the burst count as the burst.
     """
     short = min(cost, pace.burst) - pace.capacity
-    at = math.ceil(settled(pace, tat_us, now_us) + short * pace.interval_us)
-    return max(now_us, at)
+    wait_us = math.ceil(short * pace.interval_us)
+    return max(now_us, settled(pace, tat_us, now_us) + wait_us)
 
 
 def settled(pace: Pace, tat_us: int, now_us: int) -> int:
     """Return the arrival time, no later than that of a bucket without any permit.
 
-    It is later only if the clock was set back, or the rate has become faster.
+    It is later only if the clock was set back, or the rate has become faster. Store it
+    then: else the bucket would seem to be empty until its old time has come.
     """
     return min(tat_us, now_us + math.ceil(pace.burst * pace.interval_us))
