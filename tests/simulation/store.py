@@ -220,10 +220,13 @@ class SimStore(MemoryStore):
         *,
         suspects: bool = True,
         alone: bool = False,
+        ahead: Mapping[str, int] | None = None,
     ) -> LeaseBatch:
         """See `Store.lease`."""
         with self.transaction():
-            batch = super().lease(run_id, wanted, kinds, suspects=suspects, alone=alone)
+            batch = super().lease(
+                run_id, wanted, kinds, suspects=suspects, alone=alone, ahead=ahead
+            )
             self._world.versions.leased(self._database.runs[run_id], len(batch.leases))
             self._tells_outdated = batch.outdated
             for lease in batch.leases:

@@ -23,11 +23,17 @@ from jobpool.core.jobs.job import (
     JobState,
     Lease,
     NewJob,
+    PermitAnswer,
+    PermitAsk,
+    PermitReturn,
     Progress,
     Settlement,
     Start,
+    Throttle,
 )
 from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.quotas.definition import Tenant
+from jobpool.core.rules.quotas.rules import Override
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.core.rules.suspects import Deaths
 from jobpool.store.records import (
@@ -35,6 +41,7 @@ from jobpool.store.records import (
     AuditFilter,
     AuditRow,
     Belongings,
+    BucketRow,
     CapacityFact,
     FigureRow,
     Filter,
@@ -48,6 +55,8 @@ from jobpool.store.records import (
     PauseRow,
     Position,
     Published,
+    QuotaRow,
+    QuotaWait,
     Receipt,
     Renewal,
     Replay,
@@ -56,6 +65,7 @@ from jobpool.store.records import (
     SketchRow,
     StatRow,
     SuspectRow,
+    TenantRow,
     Ticked,
     TickRow,
     UnfinishedRow,
@@ -141,9 +151,11 @@ class Store(Protocol):
     # -- supervisors -------------------------------------------------------------
 
     def begin_run(self, run: Run, kinds: Sequence[KindRecord], ttl_s: float) -> None:
-        """Register a run and publish the kinds that its application knows.
+        """Register a run and publish the kinds and quotas that its application knows.
 
-        A run that is alive may call this again: it replaces what it published.
+        A run that is alive may call this again: it replaces what it published. If kinds
+        have needs, or tenants have rules, older code must not lease any more: that is
+        asked for (`require`), and until it is granted no run leases such jobs.
 
         Raises:
             StoreRefused: the run's format is below the store's least; nothing was
@@ -248,6 +260,7 @@ class Store(Protocol):
         *,
         suspects: bool = True,
         alone: bool = False,
+        ahead: Mapping[str, int] | None = None,
     ) -> LeaseBatch:
         """Lease due jobs to a run.
 
@@ -261,12 +274,19 @@ class Store(Protocol):
         and nothing is changed, until it has been renewed with ``anew``. A run whose
         format is below the store's least gets nothing.
 
+        A job whose kind or tenant quotas concern gets a permit of each of them, or is
+        not leased and takes none. Its permits last until the lease has ended and, if
+        its handler has completed it, until it is settled; a dead run's until it has
+        been buried.
+
         Args:
             run_id: the run that will hold the leases; must be open.
             wanted: most leases to grant, by pool.
             kinds: kinds that the run can execute, by pool; others wait.
             suspects: False: grant no suspect, and nothing else while some are due.
             alone: grant nothing else along with a suspect.
+            ahead: how many of the wanted leases no slot is free for yet, by pool. Those
+                take at most half of the permits that are free.
 
         Returns:
             The suspect, if one is granted; then leases by pool in (priority
@@ -375,7 +395,44 @@ class Store(Protocol):
         ...
 
     def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
-        """Count due jobs of these kinds by pool, up to *limit* each; paused: 0."""
+        """Count due jobs of these kinds by pool, up to *limit* each.
+
+        Those that are paused, or that wait for a quota, do not count.
+        """
+        ...
+
+    # -- permits of running attempts --------------------------------------------------
+
+    def take_permits(
+        self, run_id: str, asks: Sequence[PermitAsk]
+    ) -> list[PermitAnswer]:
+        """Take permits for running attempts, in order; each all of its cost, or none.
+
+        An attempt that has the permit already is granted it again: the answer was lost.
+
+        Args:
+            run_id: the run that holds their leases.
+            asks: the permits.
+        """
+        ...
+
+    def return_permits(self, returns: Sequence[PermitReturn]) -> None:
+        """Take back permits; one that is not there has been returned already.
+
+        A cap's can be taken by others then; a rate's has been used.
+        """
+        ...
+
+    def block_buckets(self, blocks: Sequence[Throttle]) -> None:
+        """Let nobody have a permit of these buckets for so long; never shortened."""
+        ...
+
+    def permits_freed(self) -> bool:
+        """Say whether jobs may have become due because permits were freed.
+
+        Since the last call, by this store object. Whoever frees them calls `wake` then,
+        after the commit. Costs nothing.
+        """
         ...
 
     def store_part(self, settlement: Settlement) -> bool:
@@ -530,6 +587,22 @@ class Store(Protocol):
         """
         ...
 
+    def quotas(self) -> list[QuotaRow]:
+        """Return all quotas that are published or set, with their use, by name."""
+        ...
+
+    def buckets(self, quota: str, limit: int = 100) -> list[BucketRow]:
+        """Return a quota's buckets, those first for which most jobs wait."""
+        ...
+
+    def waits_of(self, job_id: int) -> list[QuotaWait]:
+        """Return what a runnable job waits for; empty: no quota holds it back."""
+        ...
+
+    def tenants(self) -> list[TenantRow]:
+        """Return the tenants that have rules or are paused, by name."""
+        ...
+
     # -- operators ------------------------------------------------------------------
 
     def cancel(self, ids: Iterable[int]) -> int:
@@ -577,16 +650,20 @@ class Store(Protocol):
         *,
         pool: str | None = None,
         kind: str | None = None,
+        tenant: str | None = None,
+        quota: str | None = None,
         whole_store: bool = False,
         for_s: float | None = None,
         who: str | None = None,
         note: str | None = None,
     ) -> bool:
-        """Stop leasing a pool, a kind or anything.
+        """Stop leasing a pool, a kind, or anything.
 
         Args:
             pool: the pool.
             kind: or the kind.
+            tenant: or the jobs of a tenant.
+            quota: or what needs a quota.
             whole_store: or all of them.
             for_s: until so long from now by the store's clock; None: until resumed. It
                 replaces the end of a pause that there is.
@@ -598,6 +675,8 @@ class Store(Protocol):
 
         Raises:
             UsageError: not just one of them is named; or it would end at once.
+            FeatureHeldBack: a tenant or a quota, and older runs are open; nothing was
+                changed.
         """
         ...
 
@@ -606,9 +685,59 @@ class Store(Protocol):
         *,
         pool: str | None = None,
         kind: str | None = None,
+        tenant: str | None = None,
+        quota: str | None = None,
         whole_store: bool = False,
     ) -> bool:
         """Undo the same pause; others stay. False: it was not paused."""
+        ...
+
+    def set_quota(self, override: Override, *, for_s: float | None = None) -> bool:
+        """Set numbers of a quota, above those that are published.
+
+        Args:
+            override: a number that is None stays as it is set, if it is; its end is
+                ignored.
+            for_s: until so long from now by the store's clock; None: until
+                `reset_quota`. It replaces the end that there is.
+
+        Returns:
+            False: they were set already, with this end.
+
+        Raises:
+            UsageError: the numbers are not allowed, or would end at once; nothing was
+                changed. That nobody publishes the quota is no error.
+        """
+        ...
+
+    def reset_quota(self, name: str) -> bool:
+        """Undo `set_quota`, unblock all buckets of a quota, and fill up its rate.
+
+        Permits of a cap that are in use stay so.
+
+        Returns:
+            False: there was nothing to do.
+        """
+        ...
+
+    def set_tenant(self, tenant: Tenant, *, who: str | None = None) -> bool:
+        """Set the rule of a tenant, or of all others (``*``), above the published one.
+
+        Returns:
+            False: it was set so already.
+
+        Raises:
+            UsageError: it is not allowed; nothing was changed.
+            FeatureHeldBack: older runs are open; likewise.
+        """
+        ...
+
+    def remove_tenant(self, name: str) -> bool:
+        """Undo `set_tenant`; a published rule is in force again.
+
+        Returns:
+            False: it was not set.
+        """
         ...
 
     def put_schedule(self, declared: Declared) -> bool:
@@ -788,7 +917,7 @@ class Store(Protocol):
         ...
 
     def paused(self) -> list[tuple[str, str]]:
-        """Return what is paused: ``("pool" | "kind", name)`` or ``("store", "")``."""
+        """Return what is paused: ``(what, name)`` of `PauseRow`."""
         ...
 
     def position(self) -> Position:

@@ -11,6 +11,8 @@ import msgspec
 from jobpool.core.application.redaction import without_redaction
 from jobpool.core.formats import FORMAT
 from jobpool.core.jobs.job import JobState, Lease, NewJob
+from jobpool.core.rules.quotas.definition import Limits, Need, Quota, Tenant
+from jobpool.core.rules.quotas.rules import Override
 from jobpool.core.rules.schedules.schedule import Declared, TickState
 from jobpool.core.rules.sketch import Measure
 
@@ -99,6 +101,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What it runs, as ``--app`` names it."""
     app_version: str | None = None
     """The version of that: as configured, else a hash of what was imported."""
+    limits: Limits = Limits()
+    """The quotas that its application and its configuration define."""
 
     @property
     def label(self) -> str:
@@ -131,6 +135,8 @@ class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
     updated_at_ms: int = 0
     at_most_once: tuple[str, ...] = ()
     """Its names (its own, its aliases) if its jobs run at most once."""
+    needs: tuple[Need, ...] = ()
+    """The quotas of which each of its jobs takes a permit when it starts."""
 
     @property
     def schema_digest(self) -> str:
@@ -220,7 +226,7 @@ class PauseRow(msgspec.Struct, frozen=True, kw_only=True):
     """What is not leased, since when, and why."""
 
     what: str
-    """``pool`` or ``kind``."""
+    """``pool``, ``kind``, ``tenant``, ``quota``, or ``store``, without a name."""
     name: str
     since_ms: int | None = None
     """None: as long as an older jobpool has paused it, which kept no more."""
@@ -283,6 +289,8 @@ class StatRow(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     mean_wait_s: float | None
     mean_run_s: float | None
+    blocked: int = 0
+    """Of them: runnable ones that wait for a quota."""
 
 
 class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,6 +334,84 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     known: bool
     """A supervisor has published this kind."""
     paused: bool
+    blocked: int = 0
+    """Of them: those that wait for a quota."""
+
+
+class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A quota as it is in force, and its use over all buckets."""
+
+    name: str
+    quota: Quota | None
+    """As published, with the numbers that were set; None: no open run publishes it."""
+    override: Override | None = None
+    """What was set."""
+    differing: str | None = None
+    """How definitions differ, and who publishes them; the stricter numbers hold."""
+    kinds: tuple[str, ...] = ()
+    """Those that need it."""
+    used: int = 0
+    """Permits in use; of a quota without a cap: 0."""
+    waiting: int = 0
+    """Runnable jobs that wait for it."""
+    blocked: int = 0
+    """Its buckets that are full, used up or blocked."""
+    paused: PauseRow | None = None
+
+
+class BucketRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A bucket of a quota."""
+
+    quota: str
+    value: str
+    """What it is the bucket of; without `per` it is empty."""
+    used: int = 0
+    """Permits of the cap that are in use."""
+    cap: int | None = None
+    free: int | None = None
+    """Permits of the rate that can be taken now; None: it has none."""
+    waiting: int = 0
+    """Runnable jobs that wait for it."""
+    opens_at_ms: int | None = None
+    """When one that waits may get a permit at the earliest; None: at once, or as soon
+    as one is returned."""
+    blocked_until_ms: int | None = None
+    """Somebody has said that nobody may have a permit before then."""
+    reason: str | None = None
+    """Why there is no permit now; None: there is one."""
+
+
+class QuotaWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A bucket that has no permit for a job."""
+
+    quota: str
+    value: str
+    used: int
+    cap: int | None
+    holders: tuple[int, ...] = ()
+    """Jobs that have permits of its cap, at most ten."""
+    opens_at_ms: int | None = None
+    """As in `BucketRow`."""
+    why: str
+
+
+class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant's rule as it is in force, and what it uses."""
+
+    name: str
+    tenant: Tenant | None
+    """None: it has none, but is paused."""
+    is_set: bool = False
+    """It was set at run time; else it is published."""
+    who: str | None = None
+    """Who has set it."""
+    updated_at_ms: int | None = None
+    """When it was set."""
+    used: int = 0
+    """Its permits in use."""
+    waiting: int = 0
+    """Its runnable jobs that wait for the rule."""
+    paused: PauseRow | None = None
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):

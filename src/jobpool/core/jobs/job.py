@@ -10,6 +10,7 @@ Records that come by the thousand are not tracked by the garbage collector
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -94,6 +95,11 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     codec: str | None = None
     """Name of the codec that its payload has passed through, and what comes of it will;
     None: all of it is plain (`core.application.codec`)."""
+    quota_values: Mapping[str, str] | None = None
+    """What the quotas of its kind count it by: argument's path to value."""
+    lane: int | None = None
+    """Of its pool, kind, priority, tenant and quota values; None: the store finds it
+    out, once quotas concern the kind."""
     same_payloads: tuple[bytes, ...] = ()
     """Not stored: other encodings of its payload that jobs hold keys with, as an
     application that could decode them has found."""
@@ -174,6 +180,11 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     """As in `NewJob`."""
     schedule: Scheduled | None = None
     """The tick that it is, if a schedule has enqueued it."""
+    laned: bool = False
+    """It has permits of quotas, which it holds or has used."""
+    begin_within_s: float | None = None
+    """It must begin within this time of the request for it, or be handed back as
+    `Settlement.unbegun`; None: a rate does not say so."""
 
     @property
     def was_revived(self) -> bool:
@@ -203,6 +214,16 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its memory over time, if its child died, as JSON (`memory_trail.Trail`)."""
 
 
+class Throttle(NamedTuple):
+    """Who answers for a quota has said: not before then."""
+
+    quota: str
+    value: str
+    """Which bucket of it; without `per` it is empty."""
+    after_ms: int
+    """How long, counted from when it is stored."""
+
+
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The end of one lease, to be written once, under its token."""
 
@@ -213,6 +234,10 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: Outcome | None = None
     """None: the attempt does not count: it never began, or it snoozed."""
     snoozed: bool = False
+    unbegun: bool = False
+    """It never began: what it has used of rates is given back."""
+    throttle: Throttle | None = None
+    """Blocks a bucket for everybody, once the settlement is accepted."""
     unknown_for_ms: int | None = None
     """Set if the job's arguments did not fit: the job is handed back instead, until
     no supervisor has fitted it for this long (`core.rules.misfit`)."""
@@ -241,6 +266,37 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When it ended, likewise; both None: it was not seen."""
     app_version: str | None = None
     """Of the application that ran it; None: what its run has published."""
+
+
+class PermitAsk(NamedTuple):
+    """A running attempt asks for a permit, for something that it is about to do."""
+
+    job_id: int
+    token: int
+    n: int
+    """Which permit of this attempt, from 1: asking again for it takes no other."""
+    quota: str
+    value: str
+    """As in `Throttle`."""
+    cost: int = 1
+
+
+class PermitAnswer(NamedTuple):
+    """The answer to a `PermitAsk`."""
+
+    granted: bool
+    retry_in_s: float | None = None
+    """Not granted: when to ask again at the latest; None: nobody knows."""
+    stale: bool = False
+    """Not granted, and never will be: its token was superseded, or its cost is more
+    than the quota can ever give."""
+
+
+class PermitReturn(NamedTuple):
+    """An attempt has done what it had a permit for: it counts for no cap any more."""
+
+    token: int
+    n: int
 
 
 class Start(NamedTuple):

@@ -67,9 +67,12 @@ class HostStore(MemoryStore):
         *,
         suspects: bool = True,
         alone: bool = False,
+        ahead: Mapping[str, int] | None = None,
     ) -> LeaseBatch:
         """See `Store.lease`."""
-        batch = super().lease(run_id, wanted, kinds, suspects=suspects, alone=alone)
+        batch = super().lease(
+            run_id, wanted, kinds, suspects=suspects, alone=alone, ahead=ahead
+        )
         for lease in batch.leases:
             if lease.attempt > 1:
                 self._again[lease.id] = lease.attempt

@@ -49,8 +49,10 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         *,
         suspects: bool = True,
         alone: bool = False,
+        ahead: Mapping[str, int] | None = None,
     ) -> LeaseBatch:
         """See `Store.lease`."""
+        del ahead
         with self._session.writing:
             now_ms = self._clock.utc_ms()
             run = self._known_run(run_id)

@@ -169,13 +169,17 @@ class Operating(Enqueueing, MisfitKeeping):
         *,
         pool: str | None = None,
         kind: str | None = None,
+        tenant: str | None = None,
+        quota: str | None = None,
         whole_store: bool = False,
         for_s: float | None = None,
         who: str | None = None,
         note: str | None = None,
     ) -> bool:
         """See `Store.pause`."""
-        what = pausable(pool, kind, whole_store=whole_store)
+        what = pausable(
+            pool=pool, kind=kind, tenant=tenant, quota=quota, whole_store=whole_store
+        )
         with self._session.writing:
             now_ms = self._clock.utc_ms()
             until_ms = pause_end_ms(now_ms, for_s)
@@ -199,10 +203,14 @@ class Operating(Enqueueing, MisfitKeeping):
         *,
         pool: str | None = None,
         kind: str | None = None,
+        tenant: str | None = None,
+        quota: str | None = None,
         whole_store: bool = False,
     ) -> bool:
         """See `Store.resume`."""
-        what = pausable(pool, kind, whole_store=whole_store)
+        what = pausable(
+            pool=pool, kind=kind, tenant=tenant, quota=quota, whole_store=whole_store
+        )
         with self._session.writing:
             is_paused = what in self._database.paused(self._clock.utc_ms())
             if is_paused:

@@ -65,8 +65,10 @@ class Leasing(Repairing, ABC):
         *,
         suspects: bool = True,
         alone: bool = False,
+        ahead: Mapping[str, int] | None = None,
     ) -> LeaseBatch:
         """See `Store.lease`."""
+        del ahead
         return self._with_repair(
             lambda: self._lease(run_id, wanted, kinds, suspects=suspects, alone=alone),
             lambda session: self._reachable(session, wanted, kinds),

@@ -106,7 +106,7 @@ class Reading:
     def stats(self) -> list[StatRow]:
         """See `Store.stats`."""
         with self._database.reading() as session:
-            return records(StatRow, session.rows("get_stats"))
+            return records(StatRow, ((*row, 0) for row in session.rows("get_stats")))
 
     def figures(self) -> list[FigureRow]:
         """See `Store.figures`."""
@@ -126,7 +126,7 @@ class Reading:
             rows = session.rows("get_waiting", now_ms=self._database.now_ms(session))
         return records(
             WaitingRow,
-            ((*row, bool(known), bool(paused)) for *row, known, paused in rows),
+            ((*row, bool(known), bool(paused), 0) for *row, known, paused in rows),
         )
 
     def kinds(self) -> list[KindRecord]:

@@ -19,9 +19,10 @@ from jobpool.core.jobs.uniform_batch import payloads_of
 from jobpool.core.rules.restoring import TOKEN_BITS
 from jobpool.errors import StoreError
 from jobpool.store.operations.enqueue import job_rows
-from jobpool.store.operations.erase import Erasing
 from jobpool.store.operations.lease import Leasing
-from jobpool.store.operations.operate import Operating
+from jobpool.store.operations.operators.erase import Erasing
+from jobpool.store.operations.operators.operate import Operating
+from jobpool.store.operations.quotas.standing import QuotaKeeping
 from jobpool.store.operations.read import Reading
 from jobpool.store.operations.runs import (
     RunKeeping,
@@ -99,6 +100,7 @@ class PostgresStore(
     RunKeeping,
     SuspectKeeping,
     ScheduleKeeping,
+    QuotaKeeping,
     Reading,
     Operating,
     Erasing,

@@ -14,9 +14,10 @@ from typing import Any
 
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
-from jobpool.store.operations.erase import Erasing
 from jobpool.store.operations.lease import Leasing
-from jobpool.store.operations.operate import Operating
+from jobpool.store.operations.operators.erase import Erasing
+from jobpool.store.operations.operators.operate import Operating
+from jobpool.store.operations.quotas.standing import QuotaKeeping
 from jobpool.store.operations.read import Reading
 from jobpool.store.operations.runs import RunKeeping
 from jobpool.store.operations.schedules.keeping import ScheduleKeeping
@@ -49,6 +50,7 @@ class SqliteStore(
     RunKeeping,
     SuspectKeeping,
     ScheduleKeeping,
+    QuotaKeeping,
     Reading,
     Operating,
     Erasing,

@@ -150,6 +150,8 @@ def make_lease(
     )
 
 
+_RUN_FIELDS = tuple(name for name in Run.__struct_fields__ if name != "limits")
+_KIND_FIELDS = tuple(name for name in KindRecord.__struct_fields__ if name != "needs")
 _JOB_FIELDS = tuple(name for name in Job.__struct_fields__ if name != "ref")
 _CANCEL = _JOB_FIELDS.index("cancel_requested")
 _BLANK: dict[type, Any] = {int: 0, str: "", bytes: b""}
@@ -200,7 +202,7 @@ def _readable(value: Any, kind: Any) -> Any:
 
 def run_from(row: Row, now_ms: int) -> Run | None:
     """Return a row of open_runs as a record, repaired; None: it has no readable id."""
-    found = dict(zip(Run.__struct_fields__, row, strict=True))
+    found = dict(zip(_RUN_FIELDS, row, strict=True))
     if not is_valid({"id": found["id"]}, RUN):
         return None
     fields, _ = repair_run(found, now_ms)
@@ -210,7 +212,7 @@ def run_from(row: Row, now_ms: int) -> Run | None:
 
 def kind_from(row: Row) -> KindRecord | None:
     """Return a row of get_kinds as a record; None: it cannot be read."""
-    values = dict(zip(KindRecord.__struct_fields__, row, strict=True))
+    values = dict(zip(_KIND_FIELDS, row, strict=True))
     if not is_valid(values, KIND):
         return None
     names = values["at_most_once"]

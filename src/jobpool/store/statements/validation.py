@@ -233,22 +233,28 @@ STORE_PAUSE = ("store", "")
 
 
 def pausable(
-    pool: str | None, kind: str | None, *, whole_store: bool
+    *,
+    pool: str | None,
+    kind: str | None,
+    tenant: str | None,
+    quota: str | None,
+    whole_store: bool,
 ) -> tuple[str, str]:
-    """Return what to pause or resume: ``("pool" | "kind" | "store", name)``.
+    """Return what to pause or resume, as ``(what, name)`` of `PauseRow`.
 
     Raises:
         UsageError: not just one of them is given.
     """
-    if whole_store and not pool and not kind:
-        return STORE_PAUSE
-    if pool and not kind and not whole_store:
-        return "pool", pool
-    if kind and not pool and not whole_store:
-        return "kind", kind
-    raise UsageError(
-        "pause and resume take either a pool or a kind, or the whole store; name one"
-    )
+    named = {"pool": pool, "kind": kind, "tenant": tenant, "quota": quota}
+    given = [(what, name) for what, name in named.items() if name]
+    if whole_store:
+        given.append(STORE_PAUSE)
+    if len(given) != 1:
+        raise UsageError(
+            "pause and resume take either a pool, a kind, a tenant or a quota, or the "
+            "whole store; name one"
+        )
+    return given[0]
 
 
 def pause_end_ms(now_ms: int, for_s: float | None) -> int | None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from jobpool.core.jobs.job import JobState
-from jobpool.store.operations.replay import Replaying
-from jobpool.store.operations.restore import Restoring
+from jobpool.store.operations.operators.replay import Replaying
+from jobpool.store.operations.operators.restore import Restoring
 from jobpool.store.records import AuditEntry, AuditFilter, AuditRow
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import records
@@ -70,13 +70,17 @@ class Operating(Replaying, Restoring):
         *,
         pool: str | None = None,
         kind: str | None = None,
+        tenant: str | None = None,
+        quota: str | None = None,
         whole_store: bool = False,
         for_s: float | None = None,
         who: str | None = None,
         note: str | None = None,
     ) -> bool:
         """See `Store.pause`."""
-        what, name = pausable(pool, kind, whole_store=whole_store)
+        what, name = pausable(
+            pool=pool, kind=kind, tenant=tenant, quota=quota, whole_store=whole_store
+        )
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
             changed = session.run(
@@ -95,10 +99,14 @@ class Operating(Replaying, Restoring):
         *,
         pool: str | None = None,
         kind: str | None = None,
+        tenant: str | None = None,
+        quota: str | None = None,
         whole_store: bool = False,
     ) -> bool:
         """See `Store.resume`."""
-        what, name = pausable(pool, kind, whole_store=whole_store)
+        what, name = pausable(
+            pool=pool, kind=kind, tenant=tenant, quota=quota, whole_store=whole_store
+        )
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
             return bool(session.run("resume", what=what, name=name, now_ms=now_ms))

@@ -1,0 +1,4 @@
+"""Quotas: permits are taken in the claim, and return with what ends a lease.
+
+May import: core, store.records. Start with `standing`.
+"""
