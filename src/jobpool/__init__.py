@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from jobpool.client.hooks import DeadJob
     from jobpool.client.job import Job
     from jobpool.client.jobpool import JobPool
+    from jobpool.client.quotas.permit import Permit
+    from jobpool.client.quotas.quota import Quota
     from jobpool.core.application.codec import Codec
     from jobpool.core.application.current import current
     from jobpool.errors import (
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
         StoreRefused,
         StoreUnavailable,
         Superseded,
+        Throttled,
         UnknownKind,
         UsageError,
         WaitTimeout,
@@ -83,7 +86,9 @@ __all__ = [
     "JobpoolError",
     "KeyConflict",
     "OutcomeUnknown",
+    "Permit",
     "QueueFull",
+    "Quota",
     "Retry",
     "RetryLater",
     "Snooze",
@@ -94,6 +99,7 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "Superseded",
+    "Throttled",
     "UnknownKind",
     "UsageError",
     "WaitTimeout",
@@ -109,6 +115,8 @@ _HOMES = {
     "Handler": "client.handler",
     "Job": "client.job",
     "JobPool": "client.jobpool",
+    "Permit": "client.quotas.permit",
+    "Quota": "client.quotas.quota",
     "Retry": "client.declare.retry",
     "current": "core.application.current",
 }

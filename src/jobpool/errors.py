@@ -255,8 +255,8 @@ class Throttles(Protocol):
         """Its name."""
         ...
 
-    def value_here(self) -> str:
-        """Return what it counts the running job by; "": it has one bucket."""
+    def value_here(self, value: str | int | None = None) -> str:
+        """Return which bucket is meant, as text; None: the running job's."""
         ...
 
 
@@ -290,30 +290,39 @@ class Snooze(Exception):
 class Throttled(Snooze):
     """Raised by a handler that a quota's owner has told to wait, as by HTTP's 429.
 
-    Nobody begins with a permit of that quota, or of the bucket that the job counts by,
-    before *after* has passed; at most for the quota's ``throttle_max``. Nothing is
-    charged, as for a `Snooze`, except that the attempt fails once the job was throttled
-    20 times in a row, or for 24 hours.
+    For the job it is a `Snooze`: the attempt costs nothing. And nobody else begins with
+    a permit of that quota, or of the bucket that is meant, or gets one by ``permit()``,
+    before *after* has passed. What runs goes on.
+
+    The same job may be throttled 20 times in a row, or for 24 hours; from then on it
+    counts as a failure, which spends an attempt.
 
     Args:
         quota: the quota.
-        after: ``"30s"``, seconds, or a timedelta.
+        after: ``"30s"``, seconds, or a timedelta; at most the quota's ``throttle_max``
+            is waited. Anything else makes the attempt fail, and blocks nothing.
         reason: text kept with the job until its next attempt, and written to the log.
-        value: what the bucket counts by; None: what the running job counts by.
+        value: which bucket, if the quota counts by something; None: the running job's.
+
+    Attributes:
+        quota: the quota's name.
+        value: the bucket's value, as text.
+
+    Raises:
+        UsageError: the quota counts by something that the running job does not have,
+            or is of another `JobPool`; nothing is blocked.
     """
 
     def __init__(
         self,
-        quota: Throttles | str,
+        quota: Throttles,
         after: str | float | timedelta,
         reason: str = "",
         *,
-        value: str | None = None,
+        value: str | int | None = None,
     ) -> None:
-        self.quota = quota if isinstance(quota, str) else quota.name
-        if value is None:
-            value = "" if isinstance(quota, str) else quota.value_here()
-        self.value = value
+        self.quota = quota.name
+        self.value = quota.value_here(value)
         super().__init__(after, reason or f"throttled by {self.quota} for {after}")
 
 

@@ -18,6 +18,7 @@ from jobpool.client.handler import Handler
 from jobpool.client.invoke.invocation import call
 from jobpool.client.payload.results import encode_result
 from jobpool.client.payload.strict_json import NotJson, encode
+from jobpool.client.quotas.quota import Quota
 from jobpool.core.application.current import (
     AttemptLimits,
     Current,
@@ -39,10 +40,12 @@ P = ParamSpec("P")
 
 __all__ = [
     "Beat",
+    "Block",
     "Completion",
     "FakeClock",
     "Rehearsal",
     "ScheduledTick",
+    "TakenPermit",
     "run_now",
     "running",
 ]
@@ -62,6 +65,24 @@ class Completion(NamedTuple):
     result: Any
 
 
+class TakenPermit(NamedTuple):
+    """A permit that the handler took with ``quota.permit()``."""
+
+    quota: str
+    value: str
+    """Which bucket, if the quota counts by something; else ""."""
+    cost: int
+
+
+class Block(NamedTuple):
+    """An answer that asked for patience; nobody was held back."""
+
+    quota: str
+    value: str
+    """As in `TakenPermit`."""
+    after_s: float
+
+
 class Rehearsal:
     """Records what a handler does inside `running`, and answers it.
 
@@ -69,13 +90,19 @@ class Rehearsal:
         beats: its heartbeats, in order.
         enqueued: the jobs that it enqueued, in order; they are stored nowhere.
         completion: its call of ``complete``, if it made one.
+        permits: the permits that it took, in order.
+        blocks: what ``permit.answered`` would have told everybody, in order.
     """
 
     def __init__(self, kind: str = "test") -> None:
         self.beats: list[Beat] = []
         self.enqueued: list[NewJob] = []
         self.completion: Completion | None = None
+        self.permits: list[TakenPermit] = []
+        self.blocks: list[Block] = []
         self._kind = kind
+        self._used_up: dict[str, float] = {}
+        self._replies: dict[int, PermitReply] = {}
         self._store = MemoryStore(
             MemoryDatabase("rehearsal"),
             clock=SystemClock(),
@@ -88,6 +115,20 @@ class Rehearsal:
     def supersede(self) -> None:
         """Take the lease back, so that ``complete`` raises `jobpool.Superseded`."""
         self._superseded = True
+
+    def use_up(self, quota: Quota, retry_in: DurationLike = 1.0) -> None:
+        """Let a quota have no permits, so that ``quota.permit()`` raises `Snooze`.
+
+        It does not wait for that.
+
+        Args:
+            quota: the quota.
+            retry_in: after what time there would be one again.
+
+        Raises:
+            ConfigError: *retry_in* is not a duration.
+        """
+        self._used_up[quota.name] = duration_s(retry_in, "retry_in")
 
     def stop(self) -> None:
         """Begin a drain, so that ``jobpool.current().stopping`` is true."""
@@ -128,20 +169,26 @@ class Rehearsal:
     def ask_permit(
         self, quota: str, value: str, cost: int, wait_s: float | None
     ) -> int:
-        """Grant it: nobody else takes any."""
-        del quota, value, cost, wait_s
-        return 1
+        """Grant a permit, unless `use_up` was called: nobody else takes any."""
+        del wait_s
+        n = len(self._replies) + 1
+        retry_in_s = self._used_up.get(quota)
+        self._replies[n] = PermitReply(retry_in_s is None, retry_in_s)
+        if retry_in_s is None:
+            self.permits.append(TakenPermit(quota, value, cost))
+        return n
 
     def permit_answer(self, n: int, wait_s: float) -> PermitReply:
-        """Say that it is granted."""
-        del n, wait_s
-        return PermitReply(granted=True)
+        """Say whether it was granted."""
+        del wait_s
+        return self._replies[n]
 
     def return_permit(self, n: int) -> None:
         """Take it back."""
 
     def block_bucket(self, quota: str, value: str, after_s: float) -> None:
-        """Block nobody: nobody else takes any."""
+        """Collect what everybody would be told."""
+        self.blocks.append(Block(quota, value, after_s))
 
     def stopping(self) -> bool:
         """Return whether `stop` was called."""
@@ -225,7 +272,8 @@ def run_now(handler: Handler[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> A
     """Run a handler in this process, with all the checks of a real job.
 
     Arguments and result are checked, encoded and decoded again. An async handler is
-    run to its end. Nothing is stored, limited or retried.
+    run to its end. Nothing is stored, limited or retried, and no quota holds it back;
+    for ``quota.permit()`` and all else that needs an attempt, call it inside `running`.
 
     Returns:
         The result as ``job.result()`` would give it.
@@ -241,9 +289,11 @@ def run_now(handler: Handler[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> A
             f"run_now: expected a handler, got {type(handler).__name__}; decorate the "
             "function with @jobs.job(...) first"
         )
-    sent_args, sent_kwargs = handler.decode(handler.call(*args, **kwargs).job)
+    job = handler.call(*args, **kwargs).job
+    sent_args, sent_kwargs = handler.decode(job)
     function: Callable[..., Any] = handler
-    result = call(function, sent_args, sent_kwargs)
+    with handler.running(job):
+        result = call(function, sent_args, sent_kwargs)
     most = find_settings(None).result_max_bytes
     return handler.results.decode(handler.results.encode(result, most))
 

@@ -4,6 +4,10 @@ Theory of operation. Three witnesses know nothing of each other: the handlers' o
 marks, the database's account of itself, and the nemesis. Where they must
 be joined, it is by token (marks and account), or by run, slot and time (account and
 blows): a death from outside explains one charge and no second one.
+
+An attempt begins when its child takes its ticket, and the handler's first mark comes a
+moment later. A child that dies between has begun it all the same, and no mark says so.
+Then something else must: a blow at its slot, a fence, or a cancellation.
 """
 
 import json
@@ -13,13 +17,13 @@ from typing import NamedTuple
 
 from chaos.producing import Call
 from jobpool.sandbox.runs.fence import RECENTLY_S
+from jobpool.supervisor.maintenance.lease_renewal import RENEW_EVERY_S
 from support.store import history as h
 
 FAR_MS = 1 << 60
 MS_NS = 1_000_000
-LAPSING = frozenset(
-    ("supervisor stopped beyond the TTL", "black hole", "outage", "store locked")
-)
+AWAY = frozenset(("supervisor stopped beyond the TTL", "black hole", "outage"))
+"""What may keep a supervisor from renewing until its leases have run out."""
 ACTION_OF = {"crashed": "die", "timed_out": "hang"}
 HOGGING = frozenset(("hog", "burst"))
 DEATHS = ("child killed", "child stopped for good")
@@ -124,7 +128,7 @@ class Accounts:
         self.died_ms = {
             life.run: life.ended_ns // MS_NS for life in self.lives if life.run
         }
-        explain_crashes(self.leases.values(), self.attempts, self.blows)
+        self._explain_deaths()
 
     def history(self):
         """Return the history of the whole run."""
@@ -210,27 +214,87 @@ class Accounts:
             presumed=lease.outcome == "lost",
         )
 
+    def _explain_deaths(self):
+        """Match each death caused by the nemesis to the one lease charged for it."""
+        charged, fenced = [], []
+        for lease in self.leases.values():
+            if lease.outcome == "interrupted":
+                (fenced if self._may_be_fenced(lease) else charged).append(lease)
+            elif self._is_anothers_doing(lease):
+                charged.append(lease)
+        deaths = [blow for blow in self.blows if blow.sort in DEATHS]
+        # What a fence may have ended needs no such death, and comes last.
+        explain_deaths(fenced, explain_deaths(charged, deaths))
+
+    def _is_anothers_doing(self, lease):
+        one, own = self.attempts.get(lease.token), ACTION_OF.get(lease.outcome)
+        return own is not None and (one is None or one.action != own)
+
     def may_lapse(self, lease):
         """Say whether a lease may have expired, its supervisor being cut off."""
-        return self.shared and self._was_kept_away(lease)
+        return self.shared and any(self._blows_away(lease))
 
-    def _was_kept_away(self, lease, after_s=0.0):
-        """Say whether the supervisor could not renew then or shortly before."""
-        return any(
-            blow.from_ns // MS_NS <= lease.until_ms
-            and blow.until_ns // MS_NS + 1000 * after_s >= lease.from_ms
-            and blow.sort
-            in {"supervisor stopped beyond the TTL", "black hole", "outage"}
-            for blow in self.blows
-        )
+    def _may_be_fenced(self, lease):
+        """Say whether it was held until a fence: one ends with the next renewal."""
+        return self.shared and any(self._blows_away(lease, after_s=RENEW_EVERY_S))
+
+    def _blows_away(self, lease, after_s=0.0):
+        """Yield what may have kept its supervisor away then or shortly before."""
+        for blow in self.blows:
+            if (
+                blow.sort in AWAY
+                and blow.from_ns // MS_NS <= lease.until_ms
+                and blow.until_ns // MS_NS + 1000 * after_s >= lease.from_ms
+            ):
+                yield blow
+
+    def _died_after_a_fence(self, lease):
+        """Say whether its child was killed so soon that a zygote may have done it.
+
+        That time begins when the supervisor renews again, twice a second. It is not
+        seen here, but what the supervisor was granted next, and did not hand back, is.
+        """
+        died_ms = lease.blow.from_ns // MS_NS
+        for blow in self.blows:
+            if blow.sort in AWAY and blow.from_ns // MS_NS <= died_ms:
+                granted_ms = (
+                    one.from_ms
+                    for one in self.leases.values()
+                    if one.run == lease.run
+                    and not one.is_handed_back
+                    and blow.until_ns // MS_NS <= one.from_ms <= died_ms
+                )
+                after_ms = died_ms - min(granted_ms, default=died_ms)
+                if after_ms <= 1000 * (RECENTLY_S + RENEW_EVERY_S):
+                    return self.shared
+        return False
 
     def may_be_interrupted(self, lease):
         """Say whether a lease may have been ended through nobody's fault.
 
-        For a while after a fence the sender of a SIGKILL is unknown.
+        By a fence. Or by the nemesis: for a while after a fence the sender of a SIGKILL
+        is unknown, and between its ticket and its mark no attempt is charged.
         """
-        return self.host_oom or (
-            self.shared and self._was_kept_away(lease, after_s=RECENTLY_S)
+        if self.host_oom or self._may_be_fenced(lease):
+            return True
+        is_unseen = lease.token not in self.attempts
+        return lease.blow is not None and (is_unseen or self._died_after_a_fence(lease))
+
+    def _began_unseen(self, lease):
+        """Say whether an attempt without marks may have begun, if no blow says so."""
+        if lease.outcome == "canceled":
+            return lease.was_canceled
+        if lease.outcome != "interrupted" or not self.may_be_interrupted(lease):
+            return False
+        # A child begins one at a time: with one that was ended, others go back.
+        return not any(
+            other is not lease
+            and other.outcome == "interrupted"
+            and other.blow is None
+            and (other.run, other.slot) == (lease.run, lease.slot)
+            and other.from_ms <= lease.until_ms
+            and other.until_ms >= lease.from_ms
+            for other in self.leases.values()
         )
 
     def may_burst(self, lease):
@@ -259,8 +323,7 @@ class Accounts:
                 began_ns, last_ns = one.began_ns, one.last_ns
             elif lease.blow:
                 began_ns = last_ns = lease.blow.from_ns
-            elif lease.outcome == "canceled" and lease.was_canceled:
-                # Its child had begun, and was killed before the handler's first line.
+            elif self._began_unseen(lease):
                 began_ns, last_ns = lease.from_ms * MS_NS, lease.until_ms * MS_NS
             else:
                 continue
@@ -368,29 +431,31 @@ def read_leases(changes):
     return leases
 
 
-def explain_crashes(leases, attempts, blows):
-    """Match each death caused by the nemesis to the one lease that was charged for it.
+def explain_deaths(leases, deaths):
+    """Match deaths caused by the nemesis to the leases charged for them.
 
-    An end may be stored long after the death. In one slot, therefore, each blow is
+    An end may be stored long after the death. In one slot, therefore, each death is
     matched to the lease during which it fell and that ended first: no other choice
     explains more.
+
+    Returns:
+        The deaths that explain nothing.
     """
-    unexplained = defaultdict(list)
+    unexplained, idle = defaultdict(list), []
     for lease in leases:
-        one = attempts.get(lease.token)
-        own = ACTION_OF.get(lease.outcome)
-        if own is not None and (one is None or one.action != own):
-            unexplained[lease.run, lease.slot].append(lease)
-    for blow in sorted(blows, key=lambda blow: blow.from_ns):
-        if blow.sort in DEATHS:
-            from_ms, until_ms = blow.from_ns // MS_NS, blow.until_ns // MS_NS
-            fitting = [
-                lease
-                for lease in unexplained[blow.run, blow.slot]
-                if lease.blow is None
-                and lease.from_ms <= until_ms + 1
-                and lease.until_ms >= from_ms - 1
-            ]
-            if fitting:
-                first = min(fitting, key=lambda lease: (lease.until_ms, lease.from_ms))
-                first.blow = blow
+        unexplained[lease.run, lease.slot].append(lease)
+    for death in sorted(deaths, key=lambda death: death.from_ns):
+        from_ms, until_ms = death.from_ns // MS_NS, death.until_ns // MS_NS
+        fitting = [
+            lease
+            for lease in unexplained[death.run, death.slot]
+            if lease.blow is None
+            and lease.from_ms <= until_ms + 1
+            and lease.until_ms >= from_ms - 1
+        ]
+        if fitting:
+            first = min(fitting, key=lambda lease: (lease.until_ms, lease.from_ms))
+            first.blow = death
+        else:
+            idle.append(death)
+    return idle

@@ -10,6 +10,8 @@ that the nemesis and the producers can see how far things are. The rows have tru
 import contextlib
 import sqlite3
 import threading
+import time
+from collections import deque
 from typing import NamedTuple
 
 import psycopg
@@ -18,6 +20,8 @@ from support.site.witnessing import Witness
 
 TERMINAL = frozenset(("succeeded", "dead", "quarantined", "canceled"))
 AUDIT_EVERY_S = 0.1
+LATE_S = 15.0
+"""Longer than the nemesis keeps a transaction from its commit."""
 OLD = ("state", "token", "supervisor", "attempt", "cancel_requested")
 NEW = (*OLD, "outcome", "slot")
 SQLITE = """
@@ -109,6 +113,10 @@ def install_sqlite(connection):
 class Auditor(Witness):
     """Reads the account while it grows.
 
+    PostgreSQL numbers rows before it commits them: a transaction whose supervisor is
+    stopped comes late, with a number from before. So each reading begins with what was
+    new some time ago.
+
     Args:
         place: opens connections of an observer.
     """
@@ -120,6 +128,9 @@ class Auditor(Witness):
         self.unfinished = 0
         """How many jobs have not ended, as of the last reading."""
         self.audited = threading.Event()
+        self._seen: set[int] = set()
+        self._readings = deque([(0.0, 0)])
+        """When each was, and the highest number seen by then."""
 
     def work(self):
         while not self._ends.is_set():
@@ -128,24 +139,29 @@ class Auditor(Witness):
                 contextlib.closing(self._place.observe()) as connection,
             ):
                 while not self._ends.wait(AUDIT_EVERY_S):
-                    self._audit(connection)
+                    self.read(connection)
 
     def catch_up(self):
         """Read what is still missing; call it after `finish`."""
+        self._readings = deque([(0.0, 0)])
         with contextlib.closing(self._place.observe()) as connection:
-            self._audit(connection)
+            self.read(connection)
 
-    def _audit(self, connection):
-        last = self.changes[-1].seq if self.changes else 0
-        # PostgreSQL assigns numbers before the commit: read back a little.
-        seen = {change.seq for change in self.changes[-500:]}
-        for row in self._place.read_audit(connection, max(0, last - 400)):
+    def read(self, connection):
+        """Read what is new."""
+        now_s, (_at_s, last) = time.monotonic(), self._readings[-1]
+        while len(self._readings) > 1 and self._readings[1][0] <= now_s - LATE_S:
+            self._readings.popleft()
+        for row in self._place.read_audit(connection, self._readings[0][1]):
             change = Change._make(row)
-            if change.seq not in seen:
+            if change.seq not in self._seen:
+                self._seen.add(change.seq)
+                last = max(last, change.seq)
                 self.changes.append(change)
                 was_open = change.old_state is not None and (
                     change.old_state not in TERMINAL
                 )
                 is_open = change.state is not None and change.state not in TERMINAL
                 self.unfinished += is_open - was_open
+        self._readings.append((now_s, last))
         self.audited.set()

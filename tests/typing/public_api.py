@@ -5,9 +5,21 @@ Each wrong line carries the mark of both: a mark too many is an error as well.
 
 from contextlib import suppress
 from datetime import datetime, timedelta
+from http.client import HTTPMessage
 from typing import Any, assert_type
 
-from jobpool import Call, DeadJob, Job, JobPool, Retry, SoftTimeout, current
+from jobpool import (
+    Call,
+    DeadJob,
+    Job,
+    JobPool,
+    Permit,
+    Quota,
+    Retry,
+    SoftTimeout,
+    Throttled,
+    current,
+)
 from jobpool.core.jobs.job import Attempt, JobState
 from jobpool.integrations.fernet import FernetCodec
 
@@ -119,6 +131,31 @@ def nightly(scope: str = "all") -> int:
     return len(scope)
 
 
+stripe = jobs.quota("stripe", rate="10/s", burst=20, concurrency=8, wait="3s")
+vendor = jobs.quota("vendor", rate="100/m", per="args.vendor_id", throttle_max=60)
+gpu = jobs.quota("gpu", concurrency=2, scope="host")
+
+
+@jobs.job("io", quotas=[vendor.cost(2), gpu], concurrency=20)
+async def charge(vendor_id: str, cents: int) -> str:
+    assert_type(stripe, Quota)
+    with stripe.permit() as permit:
+        assert_type(permit, Permit)
+        permit.answered(200)
+        permit.answered(429, {"Retry-After": "3"})
+        permit.answered(429, HTTPMessage())
+    async with vendor.permit(2, wait="1s", value=17) as permit:
+        assert_type(permit, Permit)
+    if cents:
+        return vendor_id
+    raise Throttled(vendor, after="30s", value=vendor_id)
+
+
+def quotas() -> None:
+    assert_type(charge.enqueue("visa", 5), Job[str])
+    assert_type(stripe.name, str)
+
+
 def schedules() -> None:
     assert_type(nightly("all"), int)
     jobs.schedule("fetch", fetch.call("u"), every="30s", missed="skip")
@@ -139,6 +176,19 @@ async def uses_async() -> None:
     assert_type(job, Job[str])
     assert_type(await fetch.enqueue_async("u"), Job[bytes])
     assert_type(await fetch("u"), bytes)
+
+
+def is_wrong_of_quotas() -> None:
+    jobs.quota("a", rate=10)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.quota("a", scope="pool")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.quota("a", limit=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    jobs.job("io", quotas=["stripe"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    jobs.job("io", quotas=stripe)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.job("io", concurrency="2")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    stripe.permit(value=[1])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    stripe.permit().answered("429")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    stripe.permit().answered(429, "3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    raise Throttled("stripe", after="30s")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def is_wrong() -> None:

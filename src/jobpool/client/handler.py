@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, Generic, Never, NoReturn, ParamSpec, TypeVar, overload
+from typing import (
+    Any,
+    Generic,
+    NamedTuple,
+    Never,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    overload,
+)
+
+import msgspec
 
 from jobpool.client.declare.options import DEFAULT, Options, read_options
 from jobpool.client.gateway import Gateway
@@ -14,6 +26,8 @@ from jobpool.client.job import Job
 from jobpool.client.payload.arguments import Arguments
 from jobpool.client.payload.redact_paths import check_redact
 from jobpool.client.payload.results import Results
+from jobpool.client.quotas.counted import check_counted
+from jobpool.client.quotas.declared import HandlerQuotas
 from jobpool.core.application.handler_spec import HandlerSpec, with_codec
 from jobpool.core.application.redaction import with_redaction
 from jobpool.core.jobs.job import Enqueued, NewJob
@@ -38,6 +52,7 @@ class Handler(Generic[P, R_co]):
         gateway: where jobs go.
         payload_max_bytes: most bytes that arguments may take; None: as configured.
         redact: paths of arguments that are hidden wherever jobs are shown.
+        quotas: what these have to do with its calls.
     """
 
     def __init__(
@@ -48,6 +63,7 @@ class Handler(Generic[P, R_co]):
         gateway: Gateway,
         payload_max_bytes: int | None,
         redact: tuple[str, ...] = (),
+        quotas: HandlerQuotas,
     ) -> None:
         functools.update_wrapper(self, function)
         # After update_wrapper, so that they replace the function's attributes.
@@ -62,6 +78,8 @@ class Handler(Generic[P, R_co]):
         """Encodes results, and decodes these."""
         self.redact = redact
         """Paths of arguments that are hidden wherever jobs are shown."""
+        self.quotas = quotas
+        """What these have to do with its calls."""
         self.name: str = getattr(function, "__qualname__", spec.kind)
         """The function's name within its module."""
 
@@ -92,17 +110,13 @@ class Handler(Generic[P, R_co]):
 
         Raises:
             ConfigError: the annotations cannot be resolved or read from JSON, or what
-                is to be redacted is not there.
+                is to be redacted or counted by is not there.
         """
         check_redact(self.redact, self.arguments.schema, self.kind)
+        check_counted(self.quotas.counted.paths, self.arguments.schema, self.kind)
         schema = with_codec(self.arguments.schema, self._encoding.codec)
-        return HandlerSpec(
-            kind=self._spec.kind,
-            pool=self._spec.pool,
-            aliases=self._spec.aliases,
-            limits=self._spec.limits,
-            policy=self._spec.policy,
-            schema=with_redaction(schema, self.redact, self._spec.aliases),
+        return msgspec.structs.replace(
+            self._spec, schema=with_redaction(schema, self.redact, self._spec.aliases)
         )
 
     @overload
@@ -221,19 +235,31 @@ class Handler(Generic[P, R_co]):
                     "write jobs.schedule(name, handler.call(...), cron=...)"
                 )
 
-    def new_job(self, options: Options, payload: bytes = b"") -> NewJob:
-        """Return a job of this kind, not stored; the payload is encoded already."""
-        return options.new_job(self._spec, payload, self._encoding.name)
+    def new_job(
+        self,
+        options: Options,
+        payload: bytes = b"",
+        values: Mapping[str, str] | None = None,
+    ) -> NewJob:
+        """Return a job of this kind, not stored.
 
-    def encode_named(self, arguments: Any) -> bytes:
-        """Return the payload for arguments by name, checked, as it is stored.
+        Args:
+            options: its options.
+            payload: its arguments, encoded already.
+            values: what quotas count it by; None: nothing.
+        """
+        return options.new_job(self._spec, payload, self._encoding.name, values)
+
+    def encode_named(self, arguments: Any) -> Encoded:
+        """Return what is stored of arguments by name, checked.
 
         Raises:
             ArgumentsRejected: as for `enqueue`.
         """
         most = self._payload_max()
         payload = self.arguments.encode_named(arguments, most)
-        return self._encoding.payload(payload, self.kind, most)
+        values = self.quotas.counted.values(arguments)
+        return Encoded(self._encoding.payload(payload, self.kind, most), values)
 
     def decode(self, job: NewJob) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments of a job, as its child does.
@@ -245,13 +271,20 @@ class Handler(Generic[P, R_co]):
         payload = self._encoding.decoded(job.payload, job.codec)
         return self.arguments.decode(payload)
 
-    def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Return the payload for a call; as `encode_named`."""
+    def running(self, job: NewJob) -> AbstractContextManager[None]:
+        """Let a job's call be the running one in the block, as far as quotas see it."""
+        payload = self._encoding.decoded(job.payload, job.codec)
+        return self.quotas.running(payload)
+
+    def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded:
+        """Return what is stored of the arguments of a call; as `encode_named`."""
+        if self.quotas.counted.paths:
+            return self.encode_named(self.arguments.by_name(args, kwargs))
         most = self._payload_max()
         payload = self.arguments.encode_call(args, kwargs, most)
-        if self._encoding.codec is None:
-            return payload
-        return self._encoding.payload(payload, self.kind, most)
+        if self._encoding.codec is not None:
+            payload = self._encoding.payload(payload, self.kind, most)
+        return Encoded(payload)
 
     def _enqueue(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -270,7 +303,7 @@ class Handler(Generic[P, R_co]):
     def _called(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> NewJob:
-        return self.new_job(options, self.encode_call(args, kwargs))
+        return self.new_job(options, *self.encode_call(args, kwargs))
 
     def _payload_max(self) -> int:
         own = self._payload_max_bytes
@@ -284,6 +317,14 @@ class Handler(Generic[P, R_co]):
             gateway=self._gateway,
             decode=self.results.decode,
         )
+
+
+class Encoded(NamedTuple):
+    """Arguments as they are stored."""
+
+    payload: bytes
+    values: Mapping[str, str] | None = None
+    """What quotas count the job by; None: nothing."""
 
 
 class Call(Generic[R_co]):

@@ -304,7 +304,12 @@ def replace(
                 "its arguments would be the same; to run it again as it is, use retry()"
             )
         made = successor(
-            old, kind=new.kind, pool=new.pool, payload=new.payload, codec=new.codec
+            old,
+            kind=new.kind,
+            pool=new.pool,
+            payload=new.payload,
+            codec=new.codec,
+            quota_values=new.quota_values,
         )
         return Replacement(made, changed)
 

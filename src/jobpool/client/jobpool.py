@@ -12,10 +12,9 @@ from typing import Any, TypeVar, overload
 from jobpool.client.declare.options import DEFAULT, Options
 from jobpool.client.encoding import Encoding
 from jobpool.client.gateway import Gateway
-from jobpool.client.handler import BoundHandler, Call, Handler
+from jobpool.client.handler import BoundHandler, Call, Encoded, Handler
 from jobpool.client.invoke.completion import ConnectionCompleter
 from jobpool.client.job import Job, act, operate, replace
-from jobpool.client.quota_operations import QuotaOperations, TenantOperations
 from jobpool.client.registration import Registration
 from jobpool.client.schedules.schedules import Schedules
 from jobpool.core.application.codec import Codec
@@ -70,10 +69,6 @@ class JobPool(Registration):
         )
         self.schedules = Schedules(self._gateway, self.decoder_of)
         """All schedules of the store, declared and put."""
-        self.quotas = QuotaOperations(self._gateway)
-        """The quotas of the store, as they are in force."""
-        self.tenants = TenantOperations(self._gateway)
-        """What tenants may use."""
         set_completer(ConnectionCompleter())
 
     @overload
@@ -221,7 +216,7 @@ class JobPool(Registration):
         job, handler = call.job, self._by_name.get(call.job.kind)
         if (
             handler is None
-            or job != handler.new_job(DEFAULT, job.payload)
+            or job != handler.new_job(DEFAULT, job.payload, job.quota_values)
             or call.connection is not None
         ):
             raise UsageError(
@@ -244,18 +239,14 @@ class JobPool(Registration):
         *,
         pool: str | None = None,
         kind: str | None = None,
-        tenant: str | None = None,
-        quota: str | None = None,
         duration: DurationLike | None = None,
         note: str | None = None,
     ) -> bool:
-        """Start no more jobs of what is named; running ones go on.
+        """Start no more jobs of a pool or of a kind; running ones go on.
 
         Args:
             pool: the pool.
             kind: or the kind.
-            tenant: or the tenant, whatever its jobs' kinds.
-            quota: or the quota: of all kinds that need it.
             duration: ``"10m"``, seconds or a timedelta, after which it ends by itself;
                 None: it lasts until `resume`.
             note: why, at most 1,000 characters; shown by ``jobpool status``, and kept
@@ -265,9 +256,7 @@ class JobPool(Registration):
             False if it was paused already, with the same end.
 
         Raises:
-            UsageError: not just one of them is named, or no duration; nothing was
-                paused.
-            FeatureHeldBack: a tenant or a quota, and older supervisors run; likewise.
+            UsageError: not one of pool and kind, or no duration; nothing was paused.
         """
         from jobpool.operations.queue import Pause  # noqa: PLC0415 - see `operate`
 
@@ -275,32 +264,28 @@ class JobPool(Registration):
             for_s = None if duration is None else duration_s(duration, "duration")
         except ConfigError as exc:
             raise UsageError(f"{exc}; nothing was paused") from None
-        action = Pause(
-            pool=pool, kind=kind, tenant=tenant, quota=quota, for_s=for_s, note=note
+        return operate(
+            self._gateway, Pause(pool=pool, kind=kind, for_s=for_s, note=note)
         )
-        return operate(self._gateway, action)
 
     def resume(
         self,
         *,
         pool: str | None = None,
         kind: str | None = None,
-        tenant: str | None = None,
-        quota: str | None = None,
         note: str | None = None,
     ) -> bool:
-        """Start jobs again of what is paused, or of a crashing kind.
+        """Start jobs again of a paused pool, or of a paused or crashing kind.
 
         Returns:
             False if it was not paused.
 
         Raises:
-            UsageError: not just one of them is named; nothing was changed.
+            UsageError: not one of pool and kind; nothing was changed.
         """
         from jobpool.operations.queue import Resume  # noqa: PLC0415 - see `operate`
 
-        action = Resume(pool=pool, kind=kind, tenant=tenant, quota=quota, note=note)
-        return operate(self._gateway, action)
+        return operate(self._gateway, Resume(pool=pool, kind=kind, note=note))
 
     def close(self) -> None:
         """Close the store if it is open; the next use opens it again."""
@@ -338,21 +323,28 @@ def _enqueue_many(
 
 def _of_items(target: Any, items: Iterable[Mapping[str, Any]]) -> Iterator[_Batch]:
     handler, options = _one_for_all(target)
-    pattern = handler.new_job(options)
-    payloads: list[bytes] = []
+    batch: list[Encoded] = []
     size_bytes = 0
     for index, item in enumerate(_each(items, "dicts of arguments by name")):
         try:
-            payload = handler.encode_named(item)
+            encoded = handler.encode_named(item)
         except ArgumentsRejected as exc:
             raise ArgumentsRejected(f"item {index} (the first is 0): {exc}") from None
-        payloads.append(payload)
-        size_bytes += len(payload)
-        if _is_full(payloads, size_bytes):
-            yield UniformJobs(pattern, payloads), options.connection
-            payloads, size_bytes = [], 0
-    if payloads:
-        yield UniformJobs(pattern, payloads), options.connection
+        batch.append(encoded)
+        size_bytes += len(encoded.payload)
+        if _is_full(batch, size_bytes):
+            yield _jobs_of(handler, options, batch), options.connection
+            batch, size_bytes = [], 0
+    if batch:
+        yield _jobs_of(handler, options, batch), options.connection
+
+
+def _jobs_of(
+    handler: Handler[..., Any], options: Options, batch: Sequence[Encoded]
+) -> Sequence[NewJob]:
+    if handler.quotas.counted.paths:
+        return [handler.new_job(options, *one) for one in batch]
+    return UniformJobs(handler.new_job(options), [one.payload for one in batch])
 
 
 def _of_calls(calls: Iterable[Call[Any]]) -> Iterator[_Batch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
@@ -22,10 +22,18 @@ from jobpool.client.hooks import DeadJob, Hooks
 from jobpool.client.invoke.invocation import call, prepare
 from jobpool.client.payload.redact_paths import read_redact
 from jobpool.client.payload.results import decode_plain
+from jobpool.client.quotas.declared import DeclaredQuotas, checked_cap
+from jobpool.client.quotas.quota import Cost, Quota
 from jobpool.client.schedules.declared import DeclaredSchedules
 from jobpool.core.application.codec import Codec
 from jobpool.core.application.handler_spec import HandlerSpec, check_pool
 from jobpool.core.application.redaction import secrets_in, told_of
+from jobpool.core.rules.quotas import definition
+from jobpool.core.rules.quotas.definition import (
+    DEFAULT_THROTTLE_MAX_S,
+    DEFAULT_WAIT_S,
+    Need,
+)
 from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import CodecMismatch, ConfigError, UnknownKind
 
@@ -57,6 +65,7 @@ class Registration:
         self._by_name: dict[str, Handler[..., Any]] = {}
         self._hooks = Hooks()
         self._schedules = DeclaredSchedules()
+        self._quotas = DeclaredQuotas()
 
     def job(
         self,
@@ -76,6 +85,8 @@ class Registration:
         heartbeat_timeout: DurationLike | None = None,
         rerun: str = "always",
         redact: Iterable[str] = (),
+        quotas: Iterable[Quota | Cost] = (),
+        concurrency: int | None = None,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register the decorated function, plain or ``async def``, as a handler.
 
@@ -101,10 +112,15 @@ class Registration:
             rerun: ``"never"``: an attempt whose end is unknown is the last one.
             redact: arguments that are hidden wherever jobs are shown, such as
                 ``["card", "customer.iban"]``; a path goes through lists.
+            quotas: of each, a job takes a permit before it begins, or as many as
+                ``quota.cost(2)`` says; all at once, or it does not begin.
+            concurrency: at most so many of its jobs run at once, on all hosts.
 
         Raises:
             ConfigError: a value is wrong (the message names it), the function cannot
-                be a handler, or its kind or an alias is taken. Nothing was registered.
+                be a handler, its kind or an alias is taken, or a quota can never be
+                had or counts by an argument that the function does not have. Nothing
+                was registered.
         """
         if not isinstance(pool, str):
             raise ConfigError(
@@ -116,6 +132,8 @@ class Registration:
             checked_kind(kind)
         former = _checked_aliases(aliases)
         paths = read_redact(redact)
+        costs = self._quotas.costs(quotas)
+        most = checked_cap(concurrency)
         limits = read_limits(
             timeout=timeout,
             soft_timeout=soft_timeout,
@@ -135,12 +153,15 @@ class Registration:
         def register(function: Callable[P, R]) -> Handler[P, R]:
             check_function(function)
             prepare(function)
+            own_kind = kind or kind_of(function)
             spec = HandlerSpec(
-                kind=kind or kind_of(function),
+                kind=own_kind,
                 pool=pool,
                 aliases=former,
                 limits=limits,
                 policy=policy,
+                needs=tuple(Need(quota.name, cost) for quota, cost in costs),
+                concurrency=most,
             )
             handler = Handler(
                 function,
@@ -148,11 +169,63 @@ class Registration:
                 gateway=self._gateway,
                 payload_max_bytes=self._payload_max_bytes,
                 redact=paths,
+                quotas=self._quotas.of_handler(function, own_kind, costs),
             )
             self._add(handler, spec)
             return handler
 
         return register
+
+    def quota(
+        self,
+        name: str,
+        *,
+        rate: str | None = None,
+        burst: int | None = None,
+        concurrency: int | None = None,
+        per: str | None = None,
+        scope: Literal["fleet", "host"] = "fleet",
+        wait: DurationLike = DEFAULT_WAIT_S,
+        throttle_max: DurationLike = DEFAULT_THROTTLE_MAX_S,
+    ) -> Quota:
+        """Declare a limit that kinds and requests share, on all hosts.
+
+        ``quotas=[quota]`` of a handler takes a permit for each of its jobs before it
+        begins; ``with quota.permit():`` takes one for each request. The configuration
+        (``[quotas.NAME]``) and ``jobpool quotas set`` may say other numbers. Without
+        any, it holds nothing back until these do.
+
+        Args:
+            name: its own, up to 100 letters, digits or any of ``_ . -``.
+            rate: at most so many begin in so much time: ``"10/s"``, ``"100/m"``,
+                ``"5/h"``, ``"1000/d"`` or ``"3/10s"``.
+            burst: how many may begin at once after a pause; by default a second's, or
+                one of a slower rate.
+            concurrency: at most so many are held at the same time.
+            per: count each value apart: ``"tenant"``, or an argument such as
+                ``"args.vendor_id"`` or ``"args.order.vendor_id"``.
+            scope: ``"host"``: each host counts its own, with ``concurrency`` alone.
+            wait: how long ``permit()`` waits before the job is snoozed.
+            throttle_max: the longest that others are held back by `Throttled` or an
+                answer that says so.
+
+        Returns:
+            The quota. Declared again with the same values, it is the same one.
+
+        Raises:
+            ConfigError: a value is wrong, or the name is taken by a quota with others.
+                Nothing was declared.
+        """
+        return self._quotas.declare(
+            name,
+            rate=rate,
+            burst=burst,
+            concurrency=concurrency,
+            per=per,
+            scope=scope,
+            wait=wait,
+            throttle_max=throttle_max,
+        )
 
     def cron(
         self,
@@ -249,6 +322,10 @@ class Registration:
         """
         return self._schedules.declared()
 
+    def declared_quotas(self) -> tuple[definition.Quota, ...]:
+        """Return the quotas that the application declares."""
+        return self._quotas.definitions()
+
     def named_codec(self) -> Codec | None:
         """Return the codec that the application names, if any."""
         return self._gateway.encoding.codec
@@ -282,7 +359,8 @@ class Registration:
             BaseException: whatever the handler raised.
         """
         if self._hooks.knows(kind):
-            self._hooks.invoke(kind, payload, self._gateway.encoding)
+            with self._quotas.running(kind):
+                self._hooks.invoke(kind, payload, self._gateway.encoding)
             return b"null"
         handler = self._by_name.get(kind)
         if handler is None:
@@ -291,7 +369,9 @@ class Registration:
                 f"{', '.join(sorted(self._by_name)) or 'none at all'}"
             )
         args, kwargs = handler.arguments.decode(payload)
-        return handler.results.encode(call(handler, args, kwargs), result_max_bytes)
+        with handler.quotas.running(payload):
+            result = call(handler, args, kwargs)
+        return handler.results.encode(result, result_max_bytes)
 
     def redacted_texts(self, kind: str, payload: bytes) -> Sequence[str]:
         """Return the values in a job's arguments that nobody is shown, longest first.

@@ -65,6 +65,10 @@ class CallApplication:
         """Return none: calls are made by the caller."""
         return ()
 
+    def declared_quotas(self) -> tuple[()]:
+        """Return none: an executor's workers are its only limit."""
+        return ()
+
     def named_codec(self) -> None:
         """Return None: calls are never stored on a disk."""
 

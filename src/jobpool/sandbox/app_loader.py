@@ -16,6 +16,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from jobpool.core.application.codec import Codec
 from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.rules.quotas.definition import Quota
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import AppError
 
@@ -30,6 +31,10 @@ class Application(Protocol):
 
     def declared_schedules(self) -> tuple[Declared, ...]:
         """Return the schedules that the application declares."""
+        ...
+
+    def declared_quotas(self) -> tuple[Quota, ...]:
+        """Return the quotas that the application declares."""
         ...
 
     def named_codec(self) -> Codec | None:

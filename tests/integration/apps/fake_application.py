@@ -19,6 +19,9 @@ class FakeApplication:
     def declared_schedules(self):
         return ()
 
+    def declared_quotas(self):
+        return ()
+
     def handler_specs(self):
         return tuple(HandlerSpec(kind=kind, pool="cpu") for kind in self.handlers)
 

@@ -15,14 +15,12 @@ MAY = {
     "operator": {
         *("cancel", "retry", "release", "replay", "enqueue", "pause", "resume"),
         *("schedules put", "schedules pause", "schedules resume", "schedules run"),
-        *("schedules backfill", "quotas set", "quotas reset"),
-        *("tenants set", "tenants remove"),
+        "schedules backfill",
     },
     "admin": {
         *("cancel", "retry", "release", "replay", "enqueue", "pause", "resume"),
         *("schedules put", "schedules pause", "schedules resume", "schedules run"),
-        *("schedules backfill", "quotas set", "quotas reset"),
-        *("tenants set", "tenants remove", "schedules remove"),
+        *("schedules backfill", "schedules remove"),
         *("prune", "erase", "reclaim", "restored"),
     },
 }

@@ -6,6 +6,7 @@ with its supervisor, job 4 is poison, job 5 is canceled in time.
 
 import dataclasses
 import json
+from itertools import cycle
 
 import pytest
 
@@ -59,10 +60,11 @@ def marks(job, token, attempt, from_ms, *, action="stop", ms=50):
 
 
 def final(
-    job, kind, state, attempt, *, failures=0, crashes=0, recoveries=0, result=None
-):
+    job, kind, state, attempt, *, failures=0, crashes=0, interruptions=0, recoveries=0,
+    result=None,
+):  # fmt: skip
     payload = json.dumps({"call": f"c{job}", "lasts_ms": 5}).encode()
-    counts = (failures, crashes, 0, recoveries, None)
+    counts = (failures, crashes, interruptions, recoveries, None)
     return Final(job, kind, state, attempt, *counts, payload, result)
 
 
@@ -416,3 +418,106 @@ def test_each_tick_comes_once_and_has_a_job(ticks, is_broken):
     """I16: none is missing or twice there, none is without a job or shares one."""
     rows = [Tick(nominal_ms, 0, "done", job) for nominal_ms, job in ticks]
     assert ("I16" in broken(ticks=rows)) == is_broken
+
+
+def interrupted(*blows, shared=False, jobs=(6,), slots=("cpu/0",), begun=(), seq=60):
+    """Return what changes when jobs are interrupted at one time.
+
+    Args:
+        blows: what the nemesis does besides.
+        shared: several hosts share the store.
+        jobs: each is interrupted in its first attempt, and succeeds in its second.
+        slots: of their first attempts, in turn.
+        begun: those whose first attempt has written marks.
+        seq: of the grant of the first attempts.
+    """
+    changes, said, calls, finals, stored = [], [], [], [], []
+    for job, slot in zip(jobs, cycle(slots), strict=False):
+        token, other = 10 * job + 1, 10 * job + 2
+        end = {"outcome": "succeeded", "state": "succeeded", "slot": f"cpu/{job}"}
+        changes += [
+            made(seq - 1, job),
+            *lives(seq, job, token, "a", 1, outcome="interrupted", slot=slot),
+            due(seq + 2, job, 1),
+            *lives(seq + 3, job, other, "a", 2, **end),
+        ]
+        if job in begun:
+            said += marks(job, token, 1, 100 * seq + 10, action="")
+        said += marks(job, other, 2, 100 * seq + 310)
+        calls.append(Call(100 * (seq - 1) * MS, f"c{job}", "stored", job, True))
+        right = {"interruptions": 1, "result": str(other).encode()}
+        finals.append(final(job, "steady", "succeeded", 2, **right))
+        stored.append((job, token, "interrupted"))
+    return {
+        "shared": shared,
+        "changes": rows("changes") + changes,
+        "marks": rows("marks") + said,
+        "calls": rows("calls") + calls,
+        "jobs": rows("jobs") + finals,
+        "stored_attempts": rows("stored_attempts") + stored,
+        "blows": [*rows("blows"), *blows],
+    }
+
+
+def killed(at_ms, slot="cpu/0"):
+    return Blow("child killed", at_ms * MS, (at_ms + 1) * MS, "a", slot, 77)
+
+
+def away(from_ms, until_ms):
+    return Blow("black hole", from_ms * MS, until_ms * MS)
+
+
+def test_a_child_may_be_killed_between_its_ticket_and_its_mark():
+    """I7: it is interrupted and not charged, and no handler can tell."""
+    assert not broken(**interrupted(killed(6050)))
+    assert broken(**interrupted()) == {"I7"}
+    assert broken(**interrupted(killed(6050, "cpu/1"))) == {"I7"}
+    assert broken(**interrupted(killed(6150))) == {"I7"}
+
+
+def test_a_killed_child_that_has_left_marks_is_not_interrupted():
+    """I7: it had begun beyond doubt, and it has crashed."""
+    assert broken(**interrupted(killed(6050), begun=(6,))) == {"I7"}
+
+
+def test_one_death_explains_one_interruption():
+    """I7: what was sent ahead goes back."""
+    both = {"jobs": (6, 7)}
+    assert broken(**interrupted(killed(6050), **both)) == {"I7"}
+    assert not broken(**interrupted(killed(6050), killed(6060), **both))
+
+
+def test_a_fence_interrupts_an_attempt_before_its_first_mark():
+    """I7: but one in each slot, and none where the store has one host."""
+    fence = away(6050, 6080)
+    assert not broken(**interrupted(fence, shared=True))
+    assert broken(**interrupted(fence)) == {"I7"}
+    both = {"shared": True, "jobs": (6, 7)}
+    assert not broken(**interrupted(fence, slots=("cpu/0", "io/0"), **both))
+    assert not broken(**interrupted(fence, killed(6050), **both))
+    for begun in (), (7,):
+        assert broken(**interrupted(fence, begun=begun, **both)) == {"I7"}
+
+
+@pytest.mark.parametrize("begun", [(), (6,)])
+def test_a_child_that_is_killed_soon_after_a_fence_is_interrupted(begun):
+    """I7: nobody knows who did it; without its death there is nothing to explain."""
+    fence = away(0, 900)
+    changed = {"shared": True, "begun": begun}
+    assert not broken(**interrupted(fence, killed(6050), **changed))
+    assert broken(**interrupted(away(0, 5400), **changed)) == {"I7"}
+
+
+def test_a_child_that_is_killed_long_after_a_fence_has_crashed():
+    """I7: the time counts from when its supervisor was granted what it then ran."""
+    fence, begun = away(0, 900), {"shared": True, "begun": (6,)}
+    assert broken(**interrupted(fence, killed(6650), seq=66, **begun)) == {"I7"}
+    assert not broken(**interrupted(away(0, 1900), killed(6650), seq=66, **begun))
+    assert broken(**interrupted(fence, killed(6050), begun=(6,))) == {"I7"}
+    after = interrupted(fence, killed(6450), seq=64, **begun)
+    held = ("leased", 8, "a", 1)
+    after["changes"] += [
+        change(9, 5, ("runnable", None, None, 0), held),
+        change(10, 5, held, ("runnable", None, None, 0)),
+    ]
+    assert not broken(**after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +12,7 @@ from jobpool.client.declare.declaration import positive_s
 from jobpool.client.declare.retry import checked_count
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
+from jobpool.core.rules.quotas.lanes import lane_id
 from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.errors import ConfigError, UsageError
 
@@ -40,9 +42,20 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     connection: Any = None
 
     def new_job(
-        self, spec: HandlerSpec, payload: bytes, codec: str | None = None
+        self,
+        spec: HandlerSpec,
+        payload: bytes,
+        codec: str | None = None,
+        values: Mapping[str, str] | None = None,
     ) -> NewJob:
-        """Return the job to be stored; *codec*: the one that encoded the payload."""
+        """Return the job to be stored.
+
+        Args:
+            spec: of its handler.
+            payload: its arguments, encoded.
+            codec: the one that has encoded them.
+            values: what quotas count it by; None: nothing.
+        """
         return NewJob(
             kind=spec.kind,
             pool=spec.pool,
@@ -58,6 +71,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             timeout_s=self.timeout_s,
             memory_bytes=self.memory_bytes,
             codec=codec,
+            quota_values=values,
+            lane=lane_id(spec.pool, spec.kind, self.priority, self.tenant, values or {})
+            if spec.needs or spec.concurrency is not None
+            else None,
         )
 
 

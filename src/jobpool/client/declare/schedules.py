@@ -93,6 +93,7 @@ def read_schedule(
             pool=job.pool,
             payload=job.payload,
             codec=job.codec,
+            quota_values=job.quota_values,
             rule=_rule(options),
             policy=_policy(options),
             priority=job.priority,

@@ -50,6 +50,16 @@ class Arguments:
             ArgumentsRejected: it does not fit the signature or the annotations,
                 cannot be JSON, or is longer than *max_bytes*.
         """
+        return self._encode(self.by_name(args, kwargs), max_bytes)
+
+    def by_name(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the arguments of a call by name, as their payload will have them.
+
+        Raises:
+            ArgumentsRejected: it does not fit the signature.
+        """
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as exc:
@@ -65,7 +75,7 @@ class Arguments:
                 given[name] = value
             elif value:
                 given[name] = list(value)
-        return self._encode(given, max_bytes)
+        return given
 
     def encode_named(self, arguments: Mapping[str, Any], max_bytes: int) -> bytes:
         """Encode arguments given by name, as `encode_call` does."""

@@ -63,7 +63,7 @@ def _leads_on(
     """Say whether a path may lead to a value that fits a part of a schema."""
     if not path:
         return True
-    node = _referred(node, whole)
+    node = referred(node, whole)
     if branches := node.get("anyOf") or node.get("oneOf") or node.get("allOf"):
         return any(_leads_on(branch, whole, path) for branch in branches)
     kinds = node.get("type")
@@ -90,7 +90,7 @@ def _declares(node: Any, whole: Mapping[str, Any], name: str) -> bool:
     """Say whether the objects that fit a part of a schema have a field of this name."""
     if not isinstance(node, dict):
         return False
-    node = _referred(node, whole)
+    node = referred(node, whole)
     branches = [
         *(one for word in ("anyOf", "oneOf", "allOf") for one in node.get(word, ())),
         *node.get("prefixItems", ()),
@@ -101,7 +101,7 @@ def _declares(node: Any, whole: Mapping[str, Any], name: str) -> bool:
     )
 
 
-def _referred(node: Mapping[str, Any], whole: Mapping[str, Any]) -> Mapping[str, Any]:
+def referred(node: Mapping[str, Any], whole: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the part of a schema that another one refers to, or that one."""
     if "$ref" not in node:
         return node

@@ -51,8 +51,10 @@ class DeclaredSchedules:
 
         def with_payload() -> Declared:
             # Not at once: the annotations may name what is defined further down.
-            payload = handler.encode_call((), {})
-            return msgspec.structs.replace(schedule, payload=payload)
+            encoded = handler.encode_call((), {})
+            return msgspec.structs.replace(
+                schedule, payload=encoded.payload, quota_values=encoded.values
+            )
 
         self._add(schedule, with_payload)
 

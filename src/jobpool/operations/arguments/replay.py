@@ -6,7 +6,7 @@ are is for the caller to say, who has the schemas or the handlers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jobpool.core.jobs.job import UNFINISHED, Job, NewJob
@@ -104,7 +104,13 @@ class Replay(JobsAction, frozen=True, kw_only=True):
 
 
 def successor(
-    job: Job, *, kind: str, pool: str, payload: bytes, codec: str | None = None
+    job: Job,
+    *,
+    kind: str,
+    pool: str,
+    payload: bytes,
+    codec: str | None = None,
+    quota_values: Mapping[str, str] | None = None,
 ) -> NewJob:
     """Return a job to replace another: due now, with its options and fresh counters.
 
@@ -114,6 +120,7 @@ def successor(
         pool: in which that kind runs.
         payload: the arguments.
         codec: through which they have passed.
+        quota_values: what quotas count it by; None: the store finds it out.
     """
     return NewJob(
         kind=kind,
@@ -127,6 +134,7 @@ def successor(
         timeout_s=job.timeout_s,
         memory_bytes=job.memory_bytes,
         codec=codec,
+        quota_values=quota_values,
     )
 
 

@@ -37,6 +37,8 @@ class KillReason(StrEnum):
     """It left something behind after its attempt had ended."""
     BESIDE = "beside"
     """The attempt before it ended their child."""
+    UNMARKED = "unmarked"
+    """Its child ended, perhaps before it began."""
     PROTOCOL = "protocol"
     """It sent something other than our messages."""
 
@@ -108,7 +110,17 @@ OUTCOME_OF_KILL: Mapping[KillReason, Outcome] = {
     KillReason.STOPPED: Outcome.INTERRUPTED,
     KillReason.RECYCLED: Outcome.INTERRUPTED,
     KillReason.BESIDE: Outcome.INTERRUPTED,
+    KillReason.UNMARKED: Outcome.INTERRUPTED,
     KillReason.PROTOCOL: Outcome.CRASHED,
+}
+
+_WITHOUT_FIGURES: Mapping[KillReason, str] = {
+    KillReason.CANCELED: "killed because it was canceled",
+    KillReason.STOPPED: "killed because jobpool stopped",
+    KillReason.RECYCLED: "killed with what it left behind",
+    KillReason.BESIDE: "killed with the attempt before it, in the same child",
+    KillReason.UNMARKED: "its child ended, and no mark says that it had begun",
+    KillReason.PROTOCOL: "killed because it sent what no child of jobpool sends",
 }
 
 
@@ -291,16 +303,8 @@ def reason_of_kill(kill: Kill) -> str:
             )
         case KillReason.STALLED:
             text = f"killed after {show_duration(kill.limit)} without a heartbeat"
-        case KillReason.CANCELED:
-            text = "killed because it was canceled"
-        case KillReason.STOPPED:
-            text = "killed because jobpool stopped"
-        case KillReason.RECYCLED:
-            text = "killed with what it left behind"
-        case KillReason.BESIDE:
-            text = "killed with the attempt before it, in the same child"
-        case KillReason.PROTOCOL:
-            text = "killed because it sent what no child of jobpool sends"
+        case reason:
+            text = _WITHOUT_FIGURES[reason]
     return f"{text}: {kill.detail}" if kill.detail else text
 
 

@@ -210,6 +210,7 @@ class Zygote:
             application = load_application(load.app, load.directory)
             handlers = application.handler_specs()
             schedules = application.declared_schedules()
+            quotas = application.declared_quotas()
             store = application.named_store()
             warnings = check_fork_safety() if load.preload else []
         except AppError as exc:
@@ -231,6 +232,7 @@ class Zygote:
             AppReport(
                 handlers=handlers,
                 schedules=schedules,
+                quotas=quotas,
                 store=store,
                 version=source_hash(load.app, load.directory),
                 base_rss_bytes=resident_bytes(os.getpid()),

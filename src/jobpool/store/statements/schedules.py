@@ -34,6 +34,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_s: float | None = None
     memory_bytes: int | None = None
     expires_in_ms: int | None = None
+    quota_values: dict[str, str] | None = None
 
 
 _OPTIONS = [name for name in Options.__struct_fields__ if name != "policy"]
@@ -229,6 +230,7 @@ def job_of(declared: Declared) -> NewJob:
         memory_bytes=declared.memory_bytes,
         expires_in_ms=declared.expires_in_ms,
         codec=declared.codec,
+        quota_values=declared.quota_values,
     )
 
 

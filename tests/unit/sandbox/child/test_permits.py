@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from jobpool.core.application.current import PermitReply
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.sandbox.child.channel import PERMITS_MAX, AttemptChannel
 from jobpool.sandbox.child.link import Link
@@ -77,8 +78,8 @@ def test_a_permit_is_asked_for_under_the_attempts_token(pair):
     assert pair.channel.permit_answer(first, 0.0) is None
     pair.answer(second, granted=True)
     pair.answer(first, granted=False, retry_in_s=3.0)
-    assert pair.channel.permit_answer(second, PATIENCE_S) == (True, None)
-    assert pair.channel.permit_answer(first, PATIENCE_S) == (False, 3.0)
+    assert pair.channel.permit_answer(second, PATIENCE_S) == PermitReply(True)
+    assert pair.channel.permit_answer(first, PATIENCE_S) == PermitReply(False, 3.0)
 
 
 def test_a_permit_is_returned_once_and_a_refused_one_never(pair):
@@ -118,7 +119,7 @@ def test_who_waits_for_a_permit_keeps_no_other_thread_from_returning_one(pair):
     assert pair.sent(1) == [ReturnPermit(70, held)]
     pair.answer(wanted, granted=True)
     waiter.join(PATIENCE_S)
-    assert replies == [(True, None)]
+    assert replies == [PermitReply(True)]
 
 
 def test_after_the_attempts_end_nothing_is_asked_and_nothing_left_to_return(pair):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -38,6 +38,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     expires_in_ms: int | None = None
     codec: str | None = None
     """The one that encoded the payload."""
+    quota_values: Mapping[str, str] | None = None
+    """As in `core.jobs.job.NewJob`."""
 
 
 def check_declared(declared: Declared) -> Declared:

@@ -64,7 +64,8 @@ def of_the_blamed(
     """Return the kill for which the blamed attempt is charged.
 
     It is charged only if it began beyond doubt: its mark is there, or no attempt was
-    before it in its child. Else an earlier one may have taken its ticket and done this.
+    before it in its child. Else an earlier one may have taken its ticket and done this,
+    or its child was killed from outside between its ticket and its mark.
 
     Args:
         kill: our own kill, if we killed the child.
@@ -75,7 +76,7 @@ def of_the_blamed(
     is_free = kill is not None and kill.reason not in _CHARGED
     if is_free or not before or token in (marked or ()):
         return kill
-    return Kill(KillReason.BESIDE, "no mark says that it had begun")
+    return Kill(KillReason.UNMARKED)
 
 
 def judge(
