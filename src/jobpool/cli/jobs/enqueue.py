@@ -8,7 +8,7 @@ application enqueues.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from jobpool.cli.context import configured, has_app, opened, own_sources
 from jobpool.cli.flags import json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.arguments.checker import Checker, encoded
+from jobpool.cli.jobs.arguments.stamp import Stamp
 from jobpool.cli.jobs.times import moment_ms
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.application.handler_spec import (
@@ -29,6 +30,7 @@ from jobpool.core.application.handler_spec import (
 from jobpool.core.config.layers import nearest
 from jobpool.core.config.load import Sources, client_settings
 from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, Enqueued, NewJob
+from jobpool.core.rules.quotas.definition import Need, Quota
 from jobpool.core.units import duration_s
 from jobpool.errors import (
     ArgumentsRejected,
@@ -121,14 +123,19 @@ def enqueue(
                 "there (in Python: handler.enqueue(...)), or add --plain to store "
                 "these arguments in plain; nothing was enqueued"
             )
+        stamp = Stamp(known.needs, known.quotas, checker.defaults)
         news = (
-            NewJob(
-                kind=kind,
-                pool=target,
-                payload=encoded(checker.by_name(text, what), most, what),
-                **times,
+            stamp.on(
+                NewJob(
+                    kind=kind,
+                    pool=target,
+                    payload=encoded(given, most, what),
+                    **times,
+                ),
+                given,
+                what,
             )
-            for what, text in _texts(arguments)
+            for what, given in _given(arguments, checker)
         )
         done = Done()
         action = Enqueue(
@@ -186,6 +193,9 @@ def _label(text: str, what: str) -> str:
 class _Known(NamedTuple):
     pool: str
     schema: bytes
+    needs: Sequence[Need] = ()
+    quotas: Mapping[str, Quota] = {}
+    """Those that are published, by name."""
 
 
 def _known(store: Store, kind: str, pool: str | None, *, force: bool) -> _Known:
@@ -196,7 +206,10 @@ def _known(store: Store, kind: str, pool: str | None, *, force: bool) -> _Known:
     """
     kinds = {record.kind: record for record in store.kinds()}
     if kind in kinds:
-        return _Known(kinds[kind].pool, kinds[kind].schema)
+        found = kinds[kind]
+        rows = store.quotas() if found.needs else ()
+        quotas = {row.name: row.quota for row in rows if row.quota is not None}
+        return _Known(found.pool, found.schema, found.needs, quotas)
     if force and pool:
         return _Known(pool, b"{}")
     hint = (
@@ -234,9 +247,10 @@ def _declared(sources: Sources, kind: str, why: JobpoolError) -> _Known:
     from jobpool.supervisor.processes.inspect_app import load_app  # noqa: PLC0415 - starts a process
 
     settings = configured(sources).settings
+    report = load_app(settings)
     specs = {
         name: spec
-        for spec in load_app(settings).handlers
+        for spec in report.handlers
         if not spec.kind.startswith(INTERNAL_PREFIX)
         for name in (spec.kind, *spec.aliases)
     }
@@ -246,7 +260,8 @@ def _declared(sources: Sources, kind: str, why: JobpoolError) -> _Known:
             f"application {settings.app}; {_hint(kind, specs)} To enqueue it all the "
             "same, unchecked, add --pool NAME --force"
         )
-    return _Known(specs[kind].pool, specs[kind].schema)
+    spec, quotas = specs[kind], {quota.name: quota for quota in report.quotas}
+    return _Known(spec.pool, spec.schema, spec.needs, quotas)
 
 
 def _texts(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -260,6 +275,14 @@ def _texts(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     else:
         for number, text in enumerate(arguments, 1):
             yield f"ARGS-JSON {number}", text
+
+
+def _given(
+    arguments: Sequence[str], checker: Checker
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the checked arguments of each job, with their name for error messages."""
+    for what, text in _texts(arguments):
+        yield what, checker.by_name(text, what)
 
 
 def _batches(news: Iterator[NewJob], done: Done) -> Iterator[list[NewJob]]:

@@ -55,6 +55,17 @@ class Checker:
         self._object = _resolved(self._schema)
         self._validator: Any = None
 
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of arguments, as far as they have a JSON form."""
+        found = self._object.get("properties")
+        known = found if isinstance(found, dict) else {}
+        return {
+            name: one["default"]
+            for name, one in known.items()
+            if isinstance(one, dict) and "default" in one
+        }
+
     def by_name(self, text: str, what: str) -> dict[str, Any]:
         """Return checked arguments by name, in the order of the signature.
 
