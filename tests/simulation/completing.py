@@ -17,7 +17,7 @@ from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.sandbox.protocol.messages import RunJob
 from jobpool.store.memory.store import MemoryStore
-from jobpool.store.memory.tables import Held
+from jobpool.store.memory.tables.rows import Held
 from support.store.history import Settled
 
 if TYPE_CHECKING:

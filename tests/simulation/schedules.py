@@ -21,7 +21,8 @@ from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.schedule import Declared, TickState
 from jobpool.errors import JobpoolError, UsageError
 from jobpool.sandbox.protocol.messages import RunJob
-from jobpool.store.memory.tables import Row, Tick
+from jobpool.store.memory.tables.rows import Row
+from jobpool.store.memory.tables.ticks import Tick
 from jobpool.store.statements.schedules import StoredSchedule
 from simulation.plan import Fate, SchedulePlan
 from support.store.history import Called

@@ -21,7 +21,7 @@ from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import FeatureHeldBack, OutcomeUnknown, StoreUnavailable
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
-from jobpool.store.memory.tables import Row
+from jobpool.store.memory.tables.rows import Row
 from jobpool.store.records import LeaseBatch, Published, Receipt, Ticked
 from simulation.host import RunPath
 from simulation.kernel import Kernel, Process

@@ -180,6 +180,53 @@ def note_flag(command: C) -> C:
     )(command)
 
 
+def force_flag(command: C) -> C:
+    """Give a command ``--force``."""
+    return click.option(
+        "--force", is_flag=True, help="Accept a name that is not in use yet."
+    )(command)
+
+
+def numbers_flags(command: C) -> C:
+    """Give a command ``--concurrency``, ``--rate`` and ``--burst``."""
+    for option in (
+        click.option(
+            "--burst",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="So many may begin at once after a pause. Default: a second's worth.",
+        ),
+        click.option(
+            "--rate", metavar="RATE", help="So many may begin: 10/s, 100/m, 3/10s."
+        ),
+        click.option(
+            "--concurrency",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="So many may run at once.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def group_flags(
+    ctx: click.Context, *, store: str | None, config: str | None, as_json: bool
+) -> None:
+    """Pass on what was said before the name of a group's command.
+
+    Raises:
+        UsageError: it is an option of the command itself.
+    """
+    if as_json:
+        raise click.UsageError(
+            f"--json belongs behind {ctx.invoked_subcommand!r}: it is an option of "
+            "that command"
+        )
+    group = ctx.find_object(LaunchFlags) or LaunchFlags()
+    ctx.obj = LaunchFlags(store=store, config=config).over(group)
+
+
 def selection_flags(command: C) -> C:
     """Give a command ``--kind``, ``--pool``, ``--tenant`` and ``--since``."""
     for option in (

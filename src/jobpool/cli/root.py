@@ -52,6 +52,12 @@ _COMMANDS = {
     ),
     "pause": _Command("admin.pause:pause", "Stop starting jobs: a pool, a kind, all."),
     "resume": _Command("admin.pause:resume", "Undo a pause: a pool, a kind, all."),
+    "quotas": _Command(
+        "admin.quotas.command:quotas", "List quotas, what waits for them; set them."
+    ),
+    "tenants": _Command(
+        "admin.quotas.tenants:tenants", "List what tenants may use; set it."
+    ),
     "schedules": _Command(
         "admin.schedules.command:schedules", "List schedules; run, pause, change them."
     ),

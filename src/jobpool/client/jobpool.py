@@ -15,6 +15,7 @@ from jobpool.client.gateway import Gateway
 from jobpool.client.handler import BoundHandler, Call, Encoded, Handler
 from jobpool.client.invoke.completion import ConnectionCompleter
 from jobpool.client.job import Job, act, operate, replace
+from jobpool.client.quota_operations import QuotaOperations, TenantOperations
 from jobpool.client.registration import Registration
 from jobpool.client.schedules.schedules import Schedules
 from jobpool.core.application.codec import Codec
@@ -69,6 +70,10 @@ class JobPool(Registration):
         )
         self.schedules = Schedules(self._gateway, self.decoder_of)
         """All schedules of the store, declared and put."""
+        self.quotas = QuotaOperations(self._gateway)
+        """The quotas of the store, as they are in force."""
+        self.tenants = TenantOperations(self._gateway)
+        """What tenants may use."""
         set_completer(ConnectionCompleter())
 
     @overload
@@ -239,14 +244,18 @@ class JobPool(Registration):
         *,
         pool: str | None = None,
         kind: str | None = None,
+        tenant: str | None = None,
+        quota: str | None = None,
         duration: DurationLike | None = None,
         note: str | None = None,
     ) -> bool:
-        """Start no more jobs of a pool or of a kind; running ones go on.
+        """Start no more jobs of what is named; running ones go on.
 
         Args:
             pool: the pool.
             kind: or the kind.
+            tenant: or the tenant, whatever its jobs' kinds.
+            quota: or the quota: of all kinds that need it.
             duration: ``"10m"``, seconds or a timedelta, after which it ends by itself;
                 None: it lasts until `resume`.
             note: why, at most 1,000 characters; shown by ``jobpool status``, and kept
@@ -256,7 +265,9 @@ class JobPool(Registration):
             False if it was paused already, with the same end.
 
         Raises:
-            UsageError: not one of pool and kind, or no duration; nothing was paused.
+            UsageError: not just one of them is named, or no duration; nothing was
+                paused.
+            FeatureHeldBack: a tenant or a quota, and older supervisors run; likewise.
         """
         from jobpool.operations.queue import Pause  # noqa: PLC0415 - see `operate`
 
@@ -264,28 +275,32 @@ class JobPool(Registration):
             for_s = None if duration is None else duration_s(duration, "duration")
         except ConfigError as exc:
             raise UsageError(f"{exc}; nothing was paused") from None
-        return operate(
-            self._gateway, Pause(pool=pool, kind=kind, for_s=for_s, note=note)
+        action = Pause(
+            pool=pool, kind=kind, tenant=tenant, quota=quota, for_s=for_s, note=note
         )
+        return operate(self._gateway, action)
 
     def resume(
         self,
         *,
         pool: str | None = None,
         kind: str | None = None,
+        tenant: str | None = None,
+        quota: str | None = None,
         note: str | None = None,
     ) -> bool:
-        """Start jobs again of a paused pool, or of a paused or crashing kind.
+        """Start jobs again of what is paused, or of a crashing kind.
 
         Returns:
             False if it was not paused.
 
         Raises:
-            UsageError: not one of pool and kind; nothing was changed.
+            UsageError: not just one of them is named; nothing was changed.
         """
         from jobpool.operations.queue import Resume  # noqa: PLC0415 - see `operate`
 
-        return operate(self._gateway, Resume(pool=pool, kind=kind, note=note))
+        action = Resume(pool=pool, kind=kind, tenant=tenant, quota=quota, note=note)
+        return operate(self._gateway, action)
 
     def close(self) -> None:
         """Close the store if it is open; the next use opens it again."""

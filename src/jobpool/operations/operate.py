@@ -30,6 +30,12 @@ from jobpool.operations.queue import (
     Restored,
     Resume,
 )
+from jobpool.operations.quotas import (
+    RemoveTenant,
+    ResetQuota,
+    SetQuota,
+    SetTenant,
+)
 from jobpool.operations.schedules import (
     Backfill,
     PauseSchedule,
@@ -55,6 +61,10 @@ LEAST_ROLE: Mapping[type[Action], Role] = {
     ResumeSchedule: Role.OPERATOR,
     RunSchedule: Role.OPERATOR,
     Backfill: Role.OPERATOR,
+    SetQuota: Role.OPERATOR,
+    ResetQuota: Role.OPERATOR,
+    SetTenant: Role.OPERATOR,
+    RemoveTenant: Role.OPERATOR,
     RemoveSchedule: Role.ADMIN,
     Prune: Role.ADMIN,
     Erase: Role.ADMIN,

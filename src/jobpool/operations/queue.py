@@ -54,20 +54,29 @@ def _enqueue(store: Store, batch: Sequence[NewJob], stored: list[Enqueued]) -> S
 
 
 class _Pausing(Action, frozen=True, kw_only=True):
-    """A pool, a kind, or all of them."""
+    """A pool, a kind, a tenant, what needs a quota, or all of it."""
 
     pool: str | None = None
     kind: str | None = None
+    tenant: str | None = None
+    quota: str | None = None
     whole_store: bool = False
 
     def target(self) -> dict[str, Any]:
         """See `Action.target`."""
-        whole_store = self.whole_store or None
-        return _named(pool=self.pool, kind=self.kind, whole_store=whole_store)
+        return _named(**self._what(), whole_store=self.whole_store or None)
+
+    def _what(self) -> dict[str, str | None]:
+        return {
+            "pool": self.pool,
+            "kind": self.kind,
+            "tenant": self.tenant,
+            "quota": self.quota,
+        }
 
 
 class Pause(_Pausing, frozen=True, kw_only=True):
-    """Start no more jobs of a pool, of a kind, or at all."""
+    """Start no more jobs of what is named, or none at all."""
 
     name = "pause"
     for_s: float | None = None
@@ -82,8 +91,7 @@ class Pause(_Pausing, frozen=True, kw_only=True):
         del done
         yield lambda: Change(
             is_made=store.pause(
-                pool=self.pool,
-                kind=self.kind,
+                **self._what(),
                 whole_store=self.whole_store,
                 for_s=self.for_s,
                 who=by.who,
@@ -104,9 +112,7 @@ class Resume(_Pausing, frozen=True, kw_only=True):
 
     def _resume(self, store: Store) -> Change:
         """Undo a pause, and close the circuit breaker of a kind."""
-        is_made = store.resume(
-            pool=self.pool, kind=self.kind, whole_store=self.whole_store
-        )
+        is_made = store.resume(**self._what(), whole_store=self.whole_store)
         broken = [one for one in store.breakers() if one.kind == self.kind]
         store.save_breakers(msgspec.structs.replace(one, crashes=0) for one in broken)
         return Change(is_made=is_made or bool(broken))

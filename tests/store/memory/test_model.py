@@ -15,7 +15,7 @@ from jobpool.core.jobs.job import FINISHED, JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
-from jobpool.store.memory.tables import JobTable
+from jobpool.store.memory.tables.jobs import JobTable
 from jobpool.store.records import Filter
 from support.store.hypothesis_machine import StoreMachine, depth
 from support.store.model import KINDS, REVIVABLE

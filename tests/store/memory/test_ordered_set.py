@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS
-from jobpool.store.memory.ordered_set import (
+from jobpool.store.memory.tables.ordered_set import (
     RankSet,
     id_of,
     oldest_ms,

@@ -18,7 +18,7 @@ from jobpool.errors import (
 )
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
-from jobpool.store.memory.tables import JobTable
+from jobpool.store.memory.tables.jobs import JobTable
 from jobpool.store.opening import open_store
 from jobpool.store.protocol import is_shared
 from jobpool.store.records import Filter, Receipt

@@ -15,12 +15,14 @@ MAY = {
     "operator": {
         *("cancel", "retry", "release", "replay", "enqueue", "pause", "resume"),
         *("schedules put", "schedules pause", "schedules resume", "schedules run"),
-        "schedules backfill",
+        *("schedules backfill", "quotas set", "quotas reset"),
+        *("tenants set", "tenants remove"),
     },
     "admin": {
         *("cancel", "retry", "release", "replay", "enqueue", "pause", "resume"),
         *("schedules put", "schedules pause", "schedules resume", "schedules run"),
-        *("schedules backfill", "schedules remove"),
+        *("schedules backfill", "quotas set", "quotas reset"),
+        *("tenants set", "tenants remove", "schedules remove"),
         *("prune", "erase", "reclaim", "restored"),
     },
 }

@@ -1,37 +1,56 @@
-"""`jobpool pause` and `resume`: stop and restart leasing of a pool, a kind or all."""
+"""`jobpool pause` and `resume`: stop and restart leasing of what is named."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 import click
 
 from jobpool.cli.context import opened, own_sources
-from jobpool.cli.flags import json_flag, note_flag, store_flags
+from jobpool.cli.flags import force_flag, json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
-from jobpool.cli.jobs.known_names import nobodys
+from jobpool.cli.jobs.known_names import check_known
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.core.units import duration_s
-from jobpool.errors import ConfigError
 from jobpool.operations.queue import Pause, Resume
 
 C = TypeVar("C", bound=Callable[..., Any])
 
+_CHECKS: Mapping[str, Callable[[str], str]] = {
+    "pool": check_pool,
+    "kind": check_kind,
+    "tenant": str,
+    "quota": str,
+}
+"""Names that are none are refused with or without ``--force``; any text is a tenant."""
+
 
 def _which(command: C) -> C:
     for option in (
-        click.option(
-            "--force", is_flag=True, help="Accept a name that is not in use yet."
-        ),
+        force_flag,
         click.option(
             "--all", "whole_store", is_flag=True, help="The whole store, at once."
         ),
         json_flag,
         store_flags,
         note_flag,
+        click.option(
+            "--quota",
+            "quotas",
+            multiple=True,
+            metavar="NAME",
+            help="What needs this quota.",
+        ),
+        click.option(
+            "--tenant",
+            "tenants",
+            multiple=True,
+            metavar="NAME",
+            help="This tenant's jobs.",
+        ),
         click.option(
             "--pool", "pools", multiple=True, metavar="NAME", help="This pool."
         ),
@@ -49,7 +68,7 @@ def _which(command: C) -> C:
 )
 @_which
 def pause(*, duration: str | None, **given: Any) -> None:
-    """Stop starting jobs of a pool, of a kind, or all; running ones go on."""
+    """Stop starting jobs: a pool's, a kind's, or all of them; running ones go on."""
     for_s = None if duration is None else duration_s(duration, "--for")
     if for_s == 0:
         raise click.UsageError("--for must be longer than 0, such as 10m")
@@ -59,10 +78,10 @@ def pause(*, duration: str | None, **given: Any) -> None:
 @click.command()
 @_which
 def resume(**given: Any) -> None:
-    """Start jobs again of a paused pool, or of a paused or crashing kind.
+    """Start jobs again of what is paused, or of a crashing kind.
 
-    --all undoes `pause --all`, and the pause that `restored` makes; pools and kinds
-    that were paused by themselves stay so.
+    --all undoes `pause --all`, and the pause that `restored` makes; what was paused by
+    itself stays so.
     """
     _switch(Resume, "resumed", **given)
 
@@ -73,6 +92,8 @@ def _switch(
     *,
     pools: tuple[str, ...],
     kinds: tuple[str, ...],
+    tenants: tuple[str, ...],
+    quotas: tuple[str, ...],
     whole_store: bool,
     store: str | None,
     config: str | None,
@@ -80,22 +101,20 @@ def _switch(
     note: str | None,
     as_json: bool,
 ) -> None:
-    if not pools and not kinds and not whole_store:
+    names = {"pool": pools, "kind": kinds, "tenant": tenants, "quota": quotas}
+    if not whole_store and not any(names.values()):
         raise click.UsageError(
-            "name a pool or a kind: --pool io, or --kind shop.thumbnail; or say --all"
+            "name what: --pool io, --kind shop.thumbnail, --tenant acme or --quota "
+            "stripe; or say --all"
         )
-    targets: list[dict[str, Any]] = [{"pool": check_pool(name)} for name in pools]
-    targets += [{"kind": check_kind(name)} for name in kinds]
+    targets: list[dict[str, Any]] = [
+        {what: _CHECKS[what](name)} for what, given in names.items() for name in given
+    ]
     targets += [{"whole_store": True}] if whole_store else []
     sources = own_sources(store, config)
     with opened(sources) as found:
         if not force:
-            for slip in nobodys(found, sources, pools=pools, kinds=kinds):
-                end = "" if slip.endswith("?") else "."
-                raise ConfigError(
-                    f"{slip}{end} Nothing was changed; add --force for a name that "
-                    "is not in use yet"
-                )
+            check_known(found, sources, names)
         for target in targets:
             changed = operating(found, act(**target, note=note)).is_made
             if as_json:

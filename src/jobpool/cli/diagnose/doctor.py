@@ -9,6 +9,7 @@ import click
 
 from jobpool.cli.context import opened, own_sources
 from jobpool.cli.diagnose.kernel_features import Fact, Verdict, kernel_facts
+from jobpool.cli.diagnose.quotas import differing
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.output import cell, encodable, print_json, print_line, print_table
@@ -99,6 +100,10 @@ def _store_facts(sources: Sources) -> list[Fact]:
         with opened(sources) as store:
             facts += [_judged(*item) for item in store.describe().items()]
             facts.append(_runs_fact(store))
+            facts += [
+                Fact("quotas", remark, Verdict.NOTE)
+                for remark in differing(store.quotas())
+            ]
             facts += map(_capacity_fact, store.capacity(memory_bytes()))
     except StoreError as exc:
         facts.append(Fact("store usable", str(exc), Verdict.BROKEN))

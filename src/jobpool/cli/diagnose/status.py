@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.diagnose.schedules import print_summary, summary
+from jobpool.cli.diagnose import quotas as quotas_of
+from jobpool.cli.diagnose import schedules as schedules_of
 from jobpool.cli.diagnose.usage import KindUsage, print_figures, print_usage, usage_of
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.jobs.state_names import RETRYABLE
@@ -35,6 +36,7 @@ from jobpool.store.records import (
     Formats,
     MisfitRow,
     PauseRow,
+    QuotaRow,
     Run,
     ScheduleRow,
     StatRow,
@@ -42,7 +44,14 @@ from jobpool.store.records import (
     WaitingRow,
 )
 
-_SHOWN_STATES = tuple(state.value for state in JobState)
+_BLOCKED = "blocked"
+"""Runnable, but for a quota."""
+_SHOWN_STATES = (
+    *(JobState.PENDING, JobState.WAITING, JobState.RUNNABLE, _BLOCKED),
+    *(JobState.LEASED, JobState.SUCCEEDED, JobState.DEAD, JobState.QUARANTINED),
+    JobState.CANCELED,
+)
+_ONLY_IF_ANY = {JobState.WAITING.value, _BLOCKED}
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -57,6 +66,7 @@ class _Status(msgspec.Struct, frozen=True):
     waiting: list[WaitingRow]
     pauses: list[PauseRow]
     schedules: list[ScheduleRow]
+    quotas: list[QuotaRow]
     suspects: list[SuspectRow]
     misfits: list[MisfitRow]
     breakers: list[Saved]
@@ -95,6 +105,7 @@ def _read_status(store: Store, *, figures: bool) -> _Status:
         waiting=store.waiting(),
         pauses=store.pauses(),
         schedules=store.schedules(),
+        quotas=store.quotas(),
         suspects=store.suspects(),
         misfits=store.misfits(),
         breakers=store.breakers(),
@@ -146,7 +157,8 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
             (row.oldest_age_s for row in seen.waiting), default=None
         ),
         "paused": [msgspec.to_builtins(row) for row in seen.pauses],
-        "schedules": summary(seen.schedules, now),
+        "schedules": schedules_of.summary(seen.schedules, now),
+        "quotas": quotas_of.summary(seen.quotas),
         "suspects": [msgspec.to_builtins(row) for row in seen.suspects],
         "misfits": [msgspec.to_builtins(row) for row in seen.misfits],
         "crashing_kinds": [msgspec.to_builtins(row) for row in seen.breakers],
@@ -170,7 +182,10 @@ def _unserved(seen: _Status) -> Iterator[tuple[str, int, float]]:
 
 
 def _by_pool(seen: _Status) -> dict[str, dict[str, int]]:
-    """Count jobs by pool and state; includes served pools without jobs."""
+    """Count jobs by pool and state; includes served pools without jobs.
+
+    What waits for a quota is counted by itself, and is not among the runnable ones.
+    """
     empty = dict.fromkeys(_SHOWN_STATES, 0)
     pools: dict[str, dict[str, int]] = defaultdict(empty.copy)
     for run in seen.runs:
@@ -180,6 +195,9 @@ def _by_pool(seen: _Status) -> dict[str, dict[str, int]]:
         state = "pending" if row.state == RETRYABLE else row.state
         counts = pools[row.pool]
         counts[state] = counts.get(state, 0) + row.jobs  # it may be one written by hand
+        if row.blocked:
+            counts[state] -= row.blocked
+            counts[_BLOCKED] += row.blocked
     return dict(sorted(pools.items()))
 
 
@@ -219,7 +237,8 @@ def _print(seen: _Status, *, figures: bool) -> None:
         for one in pauses:
             what = f"{one.what} {one.name}"
             print_line(what, pause_words(one, now), f"jobpool resume --{what}")
-    print_summary(seen.schedules, now)
+    quotas_of.print_summary(seen.quotas)
+    schedules_of.print_summary(seen.schedules, now)
     _print_suspects_and_breakers(seen)
     if figures:
         print_figures(seen.figures)
@@ -267,7 +286,7 @@ def _print_pools(seen: _Status, pools: dict[str, dict[str, int]]) -> None:
     shown = [
         state
         for state in _SHOWN_STATES
-        if state != JobState.WAITING or any(counts[state] for counts in pools.values())
+        if state not in _ONLY_IF_ANY or any(counts[state] for counts in pools.values())
     ]
     numbers = tuple(state.upper() for state in shown)
     print_table(

@@ -1,60 +1,112 @@
-"""Pools and kinds that somebody has; and a slip in the name of one."""
+"""Pools, kinds, tenants and quotas that there are; and a slip in the name of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
+import msgspec
 
 from jobpool.core.config.layers import nearest
 from jobpool.core.config.pools import named_kinds, named_pools
 from jobpool.core.config.sources import Sources
+from jobpool.core.rules.quotas.definition import KIND_PREFIX
 from jobpool.core.safe_text import one_line
+from jobpool.errors import ConfigError
 from jobpool.store.protocol import Store
 from jobpool.store.records import Filter
 
-_WHAT = ("pool", "kind")
+_SLIPS = ("pool", "kind")
 
 
-def nobodys(
-    store: Store, sources: Sources, *, pools: Sequence[str], kinds: Sequence[str]
-) -> Iterator[str]:
-    """Yield words about each pool and kind that nobody has.
+def check_known(
+    store: Store, sources: Sources, names: Mapping[str, Sequence[str]]
+) -> None:
+    """Refuse names that nobody has.
 
-    It is somebody's if a supervisor has or had it, if there are jobs of it, if the
-    configuration names it, or if it is paused. The words name what was probably meant.
+    Args:
+        store: the store.
+        sources: of the configuration.
+        names: by ``pool``, ``kind``, ``tenant`` and ``quota``.
+
+    Raises:
+        ConfigError: nobody has one of them.
     """
-    known_pools, known_kinds = _known(store, sources)
-    for name in pools:
-        if name not in known_pools and not store.find(Filter(pool=name), 1):
-            yield _slip("pool", name, known_pools | {r.pool for r in store.waiting()})
-    for name in kinds:
-        if name not in known_kinds and not store.find(Filter(kind=name), 1):
-            yield _slip("kind", name, known_kinds | {r.kind for r in store.waiting()})
+    for slip in _nobodys(store, sources, names):
+        end = "" if slip.endswith("?") else "."
+        raise ConfigError(
+            f"{slip}{end} Nothing was changed; add --force for a name that is not in "
+            "use yet"
+        )
 
 
 def note_slips(
     store: Store, sources: Sources, selection: Mapping[str, str | None]
 ) -> None:
     """Say on stderr that a filter found nothing because nobody has its pool or kind."""
-    pools, kinds = ([name] if (name := selection.get(w)) else [] for w in _WHAT)
-    for slip in nobodys(store, sources, pools=pools, kinds=kinds):
+    names = {what: [name] for what in _SLIPS if (name := selection.get(what))}
+    for slip in _nobodys(store, sources, names):
         click.echo(f"note: {one_line(slip)}", err=True)
 
 
-def _slip(what: str, name: str, known: set[str]) -> str:
-    slip = f"no supervisor, job or configuration has {what} {name!r}"
-    # Jobs that do not wait may have others: nobody can say that there are none.
-    return f"{slip}; {nearest(name, known)}" if known else slip
+def _nobodys(
+    store: Store, sources: Sources, names: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Yield words about each name that nobody has.
+
+    It is somebody's if a supervisor has or had it, if there are jobs of it, if the
+    configuration or a rule names it, or if it is paused. The words name what was
+    probably meant.
+    """
+    for what, given in names.items():
+        if not given:
+            continue
+        known = _KNOWN[what](store, sources)
+        known |= {name for one, name in store.paused() if one == what}
+        for name in given:
+            if name in known or _has_jobs(store, what, name):
+                continue
+            # Jobs that do not wait may have others: nobody can say that there are none.
+            waiting = [getattr(row, what, name) for row in store.waiting()]
+            others = known | {one for one in waiting if one != name}
+            slip = f"no supervisor, job or configuration has {what} {name!r}"
+            yield f"{slip}; {nearest(name, others)}" if others else slip
 
 
-def _known(store: Store, sources: Sources) -> tuple[set[str], set[str]]:
-    """Return the pools and the kinds that there are, but those of jobs alone."""
-    published, paused = store.kinds(), store.paused()
-    pools = {name for what, name in paused if what == "pool"}
-    pools.update(*(run.pools for run in store.open_runs()), named_pools(sources))
-    pools.update(record.pool for record in published)
-    kinds = {name for what, name in paused if what == "kind"}
-    kinds.update((record.kind for record in published), named_kinds(sources))
-    kinds.update(one.kind for one in store.breakers())
-    return pools, kinds
+def _has_jobs(store: Store, what: str, name: str) -> bool:
+    if what == "quota":
+        return False
+    which = msgspec.structs.replace(Filter(), **{what: name})
+    return bool(store.find(which, 1))
+
+
+def _pools(store: Store, sources: Sources) -> set[str]:
+    """Return the pools that there are, but those of jobs alone."""
+    pools = {*named_pools(sources)}.union(*(run.pools for run in store.open_runs()))
+    return pools | {record.pool for record in store.kinds()}
+
+
+def _kinds(store: Store, sources: Sources) -> set[str]:
+    """Likewise, kinds."""
+    kinds = {*named_kinds(sources)} | {record.kind for record in store.kinds()}
+    return kinds | {one.kind for one in store.breakers()}
+
+
+def _tenants(store: Store, sources: Sources) -> set[str]:
+    """Likewise, tenants: those that have rules."""
+    del sources
+    return {row.name for row in store.tenants()}
+
+
+def _quotas(store: Store, sources: Sources) -> set[str]:
+    """Return the quotas that there are, and the own caps that kinds may have."""
+    own = {KIND_PREFIX + kind for kind in _kinds(store, sources)}
+    return {row.name for row in store.quotas()} | own
+
+
+_KNOWN: Mapping[str, Callable[[Store, Sources], set[str]]] = {
+    "pool": _pools,
+    "kind": _kinds,
+    "tenant": _tenants,
+    "quota": _quotas,
+}

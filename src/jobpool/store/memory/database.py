@@ -25,7 +25,10 @@ from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.core.rules.sketch import Counts
 from jobpool.errors import StoreUnavailable, UsageError
-from jobpool.store.memory.tables import JobTable, Records, Row, Table, TickTable
+from jobpool.store.memory.tables.jobs import JobTable
+from jobpool.store.memory.tables.records import Records, Table
+from jobpool.store.memory.tables.rows import Row
+from jobpool.store.memory.tables.ticks import TickTable
 from jobpool.store.records import AuditRow, KeptOutput, KindRecord, PauseRow, Run
 from jobpool.store.statements.schedules import StoredSchedule
 

@@ -15,7 +15,7 @@ from jobpool.core.jobs.job import Enqueued, JobState, NewJob
 from jobpool.core.jobs.uniform_batch import representatives
 from jobpool.errors import UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.tables import Row
+from jobpool.store.memory.tables.rows import Row
 from jobpool.store.statements.validation import (
     check_new_jobs,
     key_conflict,

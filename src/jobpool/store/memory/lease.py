@@ -16,9 +16,9 @@ from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.errors import StoreRefused, StoreWentBack
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
-from jobpool.store.memory.ordered_set import RankSet, id_of, time_of
 from jobpool.store.memory.suspects import SuspectKeeping
-from jobpool.store.memory.tables import NOT_BEGUN, Held, Row, lease_from
+from jobpool.store.memory.tables.ordered_set import RankSet, id_of, time_of
+from jobpool.store.memory.tables.rows import NOT_BEGUN, Held, Row, lease_from
 from jobpool.store.operations.lease import STEP_JOBS
 from jobpool.store.records import LeaseBatch, Run
 from jobpool.store.statements.schedules import scheduled_from

@@ -12,7 +12,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.rules.misfit import Knowledge, wait_for
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.tables import Row
+from jobpool.store.memory.tables.rows import Row
 from jobpool.store.records import MisfitRow
 
 _WAITING = (JobState.PENDING, JobState.RUNNABLE)

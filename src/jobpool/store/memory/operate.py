@@ -16,7 +16,7 @@ from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
 from jobpool.store.memory.misfits import MisfitKeeping
-from jobpool.store.memory.tables import NOTHING_SPENT, Row
+from jobpool.store.memory.tables.rows import NOTHING_SPENT, Row
 from jobpool.store.records import (
     AuditEntry,
     AuditFilter,

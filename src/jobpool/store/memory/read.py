@@ -18,8 +18,8 @@ from jobpool.core.jobs.ref import id_of, ref_of
 from jobpool.core.rules.sketch import Measure
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
-from jobpool.store.memory.ordered_set import oldest_ms
-from jobpool.store.memory.tables import Row, job_from
+from jobpool.store.memory.tables.ordered_set import oldest_ms
+from jobpool.store.memory.tables.rows import Row, job_from
 from jobpool.store.records import (
     FigureRow,
     Filter,

@@ -14,7 +14,7 @@ from jobpool.core.rules.sketch import WEEKS_KEPT, Counts, week_of
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.lease import Leasing
-from jobpool.store.memory.ordered_set import id_of, time_of
+from jobpool.store.memory.tables.ordered_set import id_of, time_of
 from jobpool.store.operations.runs import GONE_S, granted_format, renewal
 from jobpool.store.records import Formats, KindRecord, Renewal, Run, SketchRow
 from jobpool.store.statements.formats import below, held_back

@@ -18,7 +18,7 @@ from jobpool.core.rules.schedules.schedule import (
 )
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
-from jobpool.store.memory.tables import Tick
+from jobpool.store.memory.tables.ticks import Tick
 from jobpool.store.operations.schedules.publishing import (
     LIVING_MS,
     Changes,

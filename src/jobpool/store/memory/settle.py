@@ -23,7 +23,7 @@ from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
 from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.suspects import SuspectKeeping
-from jobpool.store.memory.tables import Begun, Ended, Held, Row, Spent, Tried
+from jobpool.store.memory.tables.rows import Begun, Ended, Held, Row, Spent, Tried
 from jobpool.store.records import KeptOutput, Receipt
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.validation import (

@@ -16,7 +16,7 @@ from jobpool.core.rules.suspects import (
     Deaths,
 )
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.tables import Held, Row
+from jobpool.store.memory.tables.rows import Held, Row
 from jobpool.store.records import Run, SuspectRow
 
 _replace = msgspec.structs.replace

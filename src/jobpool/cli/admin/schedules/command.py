@@ -15,7 +15,7 @@ from jobpool.cli.admin.schedules.changing import (
 from jobpool.cli.admin.schedules.reading import next_times, show_schedule
 from jobpool.cli.admin.schedules.records import COLUMNS, cells, schedule_object
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.flags import LaunchFlags, json_flag, store_flags
+from jobpool.cli.flags import group_flags, json_flag, store_flags
 from jobpool.cli.output import counted, encodable, print_json, print_rows
 from jobpool.operations.schedules import outlook
 
@@ -44,19 +44,12 @@ def schedules(
 ) -> None:
     """List schedules with their next and their last tick; or act on one of them."""
     if ctx.invoked_subcommand is not None:
-        if as_json:
-            raise click.UsageError(
-                f"--json belongs behind {ctx.invoked_subcommand!r}: it is an option of "
-                "that command"
-            )
         if ctx.get_parameter_source("limit") is not ParameterSource.DEFAULT:
             raise click.UsageError(
                 f"--limit is for the list of schedules; {ctx.invoked_subcommand!r} is "
                 "about one of them"
             )
-        # What was said before the command's name counts as well.
-        group = ctx.find_object(LaunchFlags) or LaunchFlags()
-        ctx.obj = LaunchFlags(store=store, config=config).over(group)
+        group_flags(ctx, store=store, config=config, as_json=as_json)
         return
     with opened(own_sources(store, config)) as found:
         rows = found.schedules()

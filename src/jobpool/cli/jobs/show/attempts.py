@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from jobpool.cli.jobs.memory_line import memory_line
+from jobpool.cli.jobs.show.memory_line import memory_line
 from jobpool.cli.output import ago, seconds, size
 from jobpool.core.jobs.budget import RESET, attempt_words, budget_words
 from jobpool.core.jobs.job import Attempt, Job

@@ -14,6 +14,7 @@ import click
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import JobName, json_flag, store_flags, unredacted_flag
 from jobpool.cli.jobs.audit import audit_lines, audit_object
+from jobpool.cli.jobs.quota_words import wait_object
 from jobpool.cli.jobs.records import decoded, job_object
 from jobpool.cli.jobs.show.attempts import attempt_lines, evidence
 from jobpool.cli.jobs.show.facts import facts
@@ -85,6 +86,7 @@ def _object(seen: Seen, *, with_payload: bool) -> dict[str, Any]:
     )
     shown["output"] = kept.output if kept else seen.output
     shown["output_dropped_at"] = iso_time(kept.dropped_at_ms) if kept else None
+    shown["waits_for"] = [wait_object(one) for one in seen.quotas]
     shown["schedule"] = tick_object(seen.tick) if seen.tick else None
     shown["audit"] = None if done is None else [audit_object(one) for one in done]
     if with_payload:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from jobpool.cli.jobs.quota_words import wait_words
 from jobpool.cli.jobs.records import decoded, has_result
 from jobpool.cli.jobs.show.attempts import counts, figures
 from jobpool.cli.jobs.show.reading import Seen
@@ -35,6 +36,7 @@ def facts(seen: Seen, now: int) -> Iterator[tuple[str, str]]:
     rows = [
         ("why", job.reason or ""),
         ("next", f"waits: {seen.waits}" if seen.waits else what_next(job, known, now)),
+        *(("quota", wait_words(one, now)) for one in seen.quotas),
         *seen.links,
         ("schedule", tick_words(seen.tick) if seen.tick else ""),
         (
@@ -61,14 +63,17 @@ def facts(seen: Seen, now: int) -> Iterator[tuple[str, str]]:
         ("options", _options(job)),
         ("ref", job.ref),
         ("codec", _codec(job)),
-        ("read", _page(job, seen.waits)),
+        ("read", _page(seen)),
     ]
     yield from ((name, text) for name, text in rows if text)
 
 
-def _page(job: Job, waits: str) -> str:
+def _page(seen: Seen) -> str:
     """Name the page of the manual that explains this, if one does."""
-    if waits:
+    job = seen.job
+    if seen.quotas:
+        return "jobpool manual flow-control"
+    if seen.waits:
         return "jobpool manual questions"
     if job.state is JobState.SUCCEEDED:
         return ""

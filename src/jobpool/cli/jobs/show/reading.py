@@ -9,12 +9,19 @@ import click
 
 from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.jobs.show.waits import why_it_waits
-from jobpool.core.jobs.job import Attempt, Job
+from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.errors import JobNotFound, StoreRefused
 from jobpool.operations.redaction import Redactor
 from jobpool.operations.trail import Entry, entries
 from jobpool.store.protocol import Store
-from jobpool.store.records import AuditFilter, Filter, JobTick, KeptOutput, KindRecord
+from jobpool.store.records import (
+    AuditFilter,
+    Filter,
+    JobTick,
+    KeptOutput,
+    KindRecord,
+    QuotaWait,
+)
 
 _DONE_MAX = 10
 """Most entries of the audit trail: `jobpool audit --job` has them all."""
@@ -28,6 +35,8 @@ class Seen(NamedTuple):
     """The unsuccessful ones, oldest first."""
     known: KindRecord | None
     """Its kind as published; None: not published."""
+    quotas: Sequence[QuotaWait]
+    """Buckets that have no permit for it."""
     waits: str
     """What keeps it from running; "": nothing does."""
     links: Sequence[tuple[str, str]]
@@ -50,11 +59,14 @@ def read(store: Store, job: Job, *, unredacted: bool, with_payload: bool) -> See
     redactor = Redactor(store, kinds, is_off=unredacted)
     redaction = redactor.of(job)
     payload = store.payload(job.id) or None if with_payload else None
+    is_due = job.state is JobState.RUNNABLE
+    quotas = store.waits_of(job.id) if is_due else []
     return Seen(
         job=redaction.job(job),
         attempts=redaction.attempts(store.attempts(job.id)),
         known=known,
-        waits=why_it_waits(store, job, known),
+        quotas=quotas,
+        waits=why_it_waits(store, job, known, quotas),
         links=_links(store, job),
         tick=store.tick_of(job.id),
         output=redaction.text(store.output(job.id)),

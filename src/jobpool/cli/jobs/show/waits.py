@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jobpool.cli.context import now_ms
+from jobpool.cli.jobs.quota_words import named
 from jobpool.cli.jobs.records import running_s
 from jobpool.cli.output import ago, pause_words, seconds
 from jobpool.cli.presence import why_not_alive
@@ -10,7 +13,7 @@ from jobpool.core.jobs.budget import attempt_words
 from jobpool.core.jobs.job import Job, JobState
 from jobpool.core.rules.circuit_breaker import BreakerState
 from jobpool.store.protocol import Store
-from jobpool.store.records import KindRecord
+from jobpool.store.records import KindRecord, QuotaWait
 
 _NEXT = {
     JobState.WAITING: "runs when what it depends on has ended",
@@ -49,7 +52,9 @@ def _next_try(job: Job, known: KindRecord | None, now: int) -> str:
     return f"{attempt_words(job.attempt + 1)} {when}{danger}"
 
 
-def why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
+def why_it_waits(
+    store: Store, job: Job, known: KindRecord | None, quotas: Sequence[QuotaWait]
+) -> str:
     """Return what keeps a waiting job from running, if anything does."""
     if job.state not in (JobState.PENDING, JobState.RUNNABLE):
         return ""
@@ -57,7 +62,7 @@ def why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
         f"{f'{one.what} {one.name}' if one.name else 'the whole store'} is paused"
         + (f" ({pause_words(one, now_ms())})" if one.who else "")
         for one in store.pauses()
-        if one.name == {"pool": job.pool, "kind": job.kind, "store": ""}.get(one.what)
+        if (one.what, one.name) in _pausable(job, known)
     ]
     if any(one.id == job.id for one in store.suspects()):
         reasons.append(
@@ -73,6 +78,9 @@ def why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
     ]
     if job.unfit_since_ms is not None:
         reasons.append(_unfit(job))
+    if quotas:
+        names = " and ".join(named(one.quota, one.value) for one in quotas)
+        reasons.append(f"{names} {'has' if len(quotas) == 1 else 'have'} no permit")
     if known is None:
         reasons.append("no supervisor has ever known this kind")
     if not reasons and job.run_at_ms <= now_ms() and not _is_served(store, job.pool):
@@ -81,6 +89,18 @@ def why_it_waits(store: Store, job: Job, known: KindRecord | None) -> str:
             f"{job.pool}=N"
         )
     return ", ".join(reasons)
+
+
+def _pausable(job: Job, known: KindRecord | None) -> set[tuple[str, str | None]]:
+    """Return what holds a job up if it is paused."""
+    needs = known.needs if known else ()
+    return {
+        ("pool", job.pool),
+        ("kind", job.kind),
+        ("tenant", job.tenant),
+        ("store", ""),
+        *(("quota", need.quota) for need in needs),
+    }
 
 
 def _is_served(store: Store, pool: str) -> bool:

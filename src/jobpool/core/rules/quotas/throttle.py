@@ -13,7 +13,7 @@ THROTTLED_MAX_S = 86400.0
 """Time since the first of them after which one more is a failure."""
 THROTTLED_STATUS = frozenset({429, 503})
 """Answers of HTTP that may say when to come back; 429 always means to slow down."""
-_SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
+_SECONDS = re.compile(r"\d{1,15}(?:\.\d{1,9})?", re.ASCII)
 _EPOCH_FROM_S = 1_000_000_000
 """Larger numbers are times, not durations: 32 years."""
 _EPOCH_MS_FROM = 100_000_000_000

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from jobpool.cli.jobs.memory_line import memory_line
 from jobpool.cli.jobs.show.attempts import attempt_lines, counts, evidence
+from jobpool.cli.jobs.show.memory_line import memory_line
 from jobpool.core.jobs.job import Attempt, Job
 from jobpool.core.jobs.memory_trail import Trail
 from jobpool.core.jobs.outcome import Outcome

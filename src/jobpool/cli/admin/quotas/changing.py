@@ -1,0 +1,103 @@
+"""`jobpool quotas set` and `reset`: other numbers at run time."""
+
+from __future__ import annotations
+
+import click
+
+from jobpool.cli.context import opened, own_sources
+from jobpool.cli.flags import (
+    force_flag,
+    json_flag,
+    note_flag,
+    numbers_flags,
+    store_flags,
+)
+from jobpool.cli.jobs.acting import operating
+from jobpool.cli.jobs.known_names import check_known
+from jobpool.cli.output import print_json, print_line
+from jobpool.core.rules.quotas.definition import parse_rate
+from jobpool.core.units import duration_s
+from jobpool.operations.quotas import ResetQuota, SetQuota
+
+
+@click.command("set")
+@click.argument("name")
+@numbers_flags
+@click.option(
+    "--for",
+    "duration",
+    metavar="TIME",
+    help="They hold for so long: 2h. Default: until `quotas reset`.",
+)
+@force_flag
+@note_flag
+@store_flags
+@json_flag
+def set_quota(
+    *,
+    name: str,
+    concurrency: int | None,
+    rate: str | None,
+    burst: int | None,
+    duration: str | None,
+    force: bool,
+    note: str | None,
+    store: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Give a quota other numbers, on all hosts within 2 s.
+
+    They are above those of code and configuration. What is not named stays as it is.
+    """
+    if concurrency is None and rate is None and burst is None:
+        raise click.UsageError(
+            "say what to set: --rate 5/s, --burst 10 or --concurrency 4"
+        )
+    for_s = None if duration is None else duration_s(duration, "--for")
+    if for_s == 0:
+        raise click.UsageError("--for must be longer than 0, such as 2h")
+    action = SetQuota(
+        quota=name,
+        rate=None if rate is None else parse_rate(rate, "--rate"),
+        burst=burst,
+        concurrency=concurrency,
+        for_s=for_s,
+        note=note,
+    )
+    sources = own_sources(store, config)
+    with opened(sources) as found:
+        if not force:
+            check_known(found, sources, {"quota": [name]})
+        changed = operating(found, action).is_made
+    if as_json:
+        print_json({**action.target(), "set": True, "changed": changed})
+        return
+    said = {"rate": rate, "burst": burst, "concurrency": concurrency}
+    numbers = ", ".join(f"{what} {one}" for what, one in said.items() if one)
+    until = f"for {duration}" if duration else "until: jobpool quotas reset"
+    print_line(
+        f"quota {name} set: {numbers}",
+        f"{until} {'' if duration else name}".rstrip(),
+        "" if changed else "(no change)",
+    )
+
+
+@click.command("reset")
+@click.argument("name")
+@note_flag
+@store_flags
+@json_flag
+def reset_quota(
+    *, name: str, note: str | None, store: str | None, config: str | None, as_json: bool
+) -> None:
+    """Undo `quotas set`, open what is blocked, and fill up the rate.
+
+    Permits of jobs that run stay theirs.
+    """
+    with opened(own_sources(store, config)) as found:
+        done = operating(found, ResetQuota(quota=name, note=note))
+    if as_json:
+        print_json({"quota": name, "reset": True, "changed": done.is_made})
+    else:
+        print_line(f"quota {name} reset", "" if done.is_made else "(no change)")

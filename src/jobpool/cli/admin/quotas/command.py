@@ -1,0 +1,73 @@
+"""`jobpool quotas`: the list, and the commands about one of them."""
+
+from __future__ import annotations
+
+import click
+
+from jobpool.cli.admin.quotas.changing import reset_quota, set_quota
+from jobpool.cli.admin.quotas.reading import listed, show_quota
+from jobpool.cli.admin.quotas.records import (
+    COLUMNS,
+    RIGHT,
+    SPARE,
+    cells,
+    quota_object,
+)
+from jobpool.cli.context import now_ms, opened, own_sources
+from jobpool.cli.flags import group_flags, json_flag, store_flags
+from jobpool.cli.output import encodable, print_json, print_rows
+
+
+class _Quotas(click.Group):
+    """A group in which the name of a quota stands for `show` and the name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; one word that is none is a quota's name."""
+        is_name = args[0] not in self.commands and not args[0].startswith("-")
+        if is_name and (len(args) == 1 or args[1].startswith("-")):
+            args = [show_quota.name or "", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Quotas, invoke_without_command=True)
+@store_flags
+@json_flag
+@click.pass_context
+def quotas(
+    ctx: click.Context, /, *, store: str | None, config: str | None, as_json: bool
+) -> None:
+    """List quotas: who says their numbers, what is used, what waits and until when.
+
+    `jobpool quotas NAME` shows one of them by bucket.
+    """
+    if ctx.invoked_subcommand is not None:
+        group_flags(ctx, store=store, config=config, as_json=as_json)
+        return
+    with opened(own_sources(store, config)) as found:
+        rows = listed(found, found.quotas())
+    now = now_ms()
+    if as_json:
+        for one in rows:
+            print_json(encodable(quota_object(one)))
+    elif rows:
+        print_rows(COLUMNS, [cells(one, now) for one in rows], right=RIGHT, spare=SPARE)
+        for one in rows:
+            if one.row.differing:
+                click.echo(
+                    f"note: quota {one.row.name}: {one.row.differing}: the stricter "
+                    "holds",
+                    err=True,
+                )
+    else:
+        click.echo(
+            "note: no supervisor that runs publishes a quota: those that code declares "
+            "get there when one starts, and `jobpool check` shows them before; see "
+            "`jobpool manual flow-control`",
+            err=True,
+        )
+
+
+for _command in (show_quota, set_quota, reset_quota):
+    quotas.add_command(_command)

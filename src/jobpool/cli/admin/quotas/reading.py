@@ -1,0 +1,108 @@
+"""`jobpool quotas NAME`: one quota, by bucket; and what the list reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from jobpool.cli.admin.quotas.records import (
+    BUCKET_COLUMNS,
+    BUCKET_RIGHT,
+    Listed,
+    bucket_cells,
+    bucket_object,
+    facts,
+    quota_object,
+)
+from jobpool.cli.context import now_ms, opened, own_sources
+from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.output import (
+    encodable,
+    heading,
+    print_json,
+    print_line,
+    print_rows,
+)
+from jobpool.core.config.layers import nearest
+from jobpool.errors import UsageError
+from jobpool.store.protocol import Store
+from jobpool.store.records import QuotaRow
+
+_BUCKETS_MAX = 10_000
+
+
+def listed(store: Store, rows: Sequence[QuotaRow]) -> list[Listed]:
+    """Return quotas, each with its bucket if it has just one."""
+    found = []
+    for row in rows:
+        has_one = row.quota is not None and row.quota.per is None
+        buckets = store.buckets(row.name, 1) if has_one else []
+        found.append(Listed(row, buckets[0] if buckets else None))
+    return found
+
+
+@click.command("show")
+@click.argument("name")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, _BUCKETS_MAX),
+    default=20,
+    show_default=True,
+    help="Show at most so many buckets: those first for which most jobs wait.",
+)
+@store_flags
+@json_flag
+def show_quota(
+    *, name: str, limit: int, store: str | None, config: str | None, as_json: bool
+) -> None:
+    """Show one quota: its numbers, who says them, and its buckets."""
+    with opened(own_sources(store, config)) as found:
+        row = existing(found, name)
+        costs = {
+            record.kind: need.cost
+            for record in found.kinds()
+            for need in record.needs
+            if need.quota == name
+        }
+        buckets = found.buckets(name, limit)
+    now = now_ms()
+    has_one = row.quota is not None and row.quota.per is None
+    if as_json:
+        first = buckets[0] if buckets and has_one else None
+        whole = quota_object(Listed(row, first))
+        whole["costs"] = costs
+        whole["buckets"] = [bucket_object(bucket) for bucket in buckets]
+        print_json(encodable(whole))
+        return
+    print_line(f"quota {name}")
+    for what, text in facts(row, costs, now):
+        if text:
+            print_line(f"  {what:<10}{text}")
+    if not buckets:
+        return
+    per = row.quota.per if row.quota else None
+    heading("BUCKET" if has_one else "BUCKETS")
+    columns = BUCKET_COLUMNS[1:] if has_one else ((per or "VALUE"), *BUCKET_COLUMNS[1:])
+    print_rows(
+        columns,
+        [bucket_cells(bucket, now)[has_one:] for bucket in buckets],
+        right=BUCKET_RIGHT,
+        spare=("FREE",),
+    )
+    if len(buckets) == limit and not has_one:
+        click.echo("note: there may be more buckets; --limit shows more", err=True)
+
+
+def existing(store: Store, name: str) -> QuotaRow:
+    """Return a quota.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    rows = {row.name: row for row in store.quotas()}
+    if name not in rows:
+        raise UsageError(
+            f"there is no quota {name[:200]!r} in {store.url}; {nearest(name, rows)}"
+        )
+    return rows[name]

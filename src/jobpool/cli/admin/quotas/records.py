@@ -1,0 +1,293 @@
+"""Quotas, buckets and tenants as tables and ``--json`` show them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from jobpool.cli.jobs.quota_words import numbers_words, opens_words, window_words
+from jobpool.cli.output import ago, counted, pause_words
+from jobpool.core.event_lines import iso_time
+from jobpool.core.rules.quotas.definition import Quota, Tenant
+from jobpool.core.rules.quotas.rules import EVERYBODY_ELSE, Override
+from jobpool.core.units import show_duration
+from jobpool.operations.quotas import free
+from jobpool.store.records import BucketRow, PauseRow, QuotaRow, TenantRow
+
+COLUMNS = (
+    *("NAME", "PER", "CAP", "RATE", "BURST", "USED", "FREE", "WAITING", "FROM"),
+    "STATE",
+)
+RIGHT = ("CAP", "RATE", "BURST", "USED", "FREE", "WAITING")
+SPARE = ("BURST", "FROM", "PER", "RATE")
+BUCKET_COLUMNS = ("VALUE", "USED", "CAP", "FREE", "WAITING", "STATE")
+BUCKET_RIGHT = ("USED", "CAP", "FREE", "WAITING")
+TENANT_COLUMNS = (
+    *("TENANT", "CAP", "RATE", "BURST", "USED", "WAITING", "FROM"),
+    "STATE",
+)
+TENANT_RIGHT = ("CAP", "RATE", "BURST", "USED", "WAITING")
+
+
+class Listed(NamedTuple):
+    """A quota, and its bucket if it has just one."""
+
+    row: QuotaRow
+    bucket: BucketRow | None
+    """None: it counts by something, only a host knows it, or nothing used it yet."""
+
+
+def cells(one: Listed, now_ms: int) -> tuple[Any, ...]:
+    """Return a quota's line in the list."""
+    row, quota = one.row, one.row.quota
+    cap, rate, burst = _numbers(quota)
+    is_counted = quota is not None and not quota.host_only
+    return (
+        row.name,
+        None if quota is None else quota.per,
+        cap,
+        rate,
+        burst,
+        row.used if is_counted and cap is not None else None,
+        _free(one),
+        row.waiting or None,
+        origin(row),
+        state_words(one, now_ms),
+    )
+
+
+def _numbers(rule: Quota | Tenant | None) -> tuple[Any, Any, Any]:
+    """Return cap, rate and burst for a table."""
+    if rule is None:
+        return None, None, None
+    rate = rule.rate
+    burst = None if rate is None else rule.burst or rate.default_burst
+    return rule.concurrency, None if rate is None else str(rate), burst
+
+
+def _free(one: Listed) -> int | None:
+    """Return how many permits can be had now of a quota with one bucket."""
+    quota = one.row.quota
+    if quota is None or quota.host_only or quota.per is not None:
+        return None
+    if one.bucket is not None:
+        return free(one.bucket)
+    known = (quota.concurrency, quota.burst_in_force)
+    return min((number for number in known if number is not None), default=None)
+
+
+def origin(row: QuotaRow) -> str | None:
+    """Return who says a quota's numbers, shortly."""
+    said = None if row.quota is None else row.quota.source
+    return said if row.override is None else "set"
+
+
+def state_words(one: Listed, now_ms: int) -> str:
+    """Return what a quota does at present to the jobs that need it."""
+    row, bucket = one.row, one.bucket
+    if row.paused is not None:
+        return paused_words(row.paused, now_ms)
+    if row.quota is None:
+        return "nobody publishes it"
+    if row.quota.host_only:
+        return "each host counts its own"
+    if row.quota.per is not None:
+        return f"{counted(row.blocked, 'bucket')} closed" if row.blocked else "open"
+    return "open" if bucket is None else bucket_state(bucket, now_ms)
+
+
+def bucket_state(bucket: BucketRow, now_ms: int) -> str:
+    """Return why a bucket has no permit, and when it has one."""
+    if bucket.reason is None:
+        return "open"
+    opens = opens_words(bucket.opens_at_ms, now_ms)
+    return f"{opens}: {bucket.reason}" if opens else bucket.reason
+
+
+def paused_words(pause: PauseRow, now_ms: int) -> str:
+    """Return how long something is paused still, and why; shortly."""
+    until = "" if pause.until_ms is None else f"ends {ago(pause.until_ms, now_ms)}"
+    by = f"by {pause.who}" if pause.who else ""
+    said = ", ".join(filter(None, ("PAUSED", until, by)))
+    return f"{said}: {pause.note}" if pause.note else said
+
+
+def facts(
+    row: QuotaRow, costs: Mapping[str, int], now_ms: int
+) -> Iterator[tuple[str, str]]:
+    """Yield what is said of a quota: a name and a text.
+
+    Args:
+        row: the quota.
+        costs: what one job of each kind takes of it.
+        now_ms: the store's clock, or one that is near it.
+    """
+    quota = row.quota
+    if quota is None:
+        yield "limits", "none: no supervisor that runs publishes it"
+    else:
+        yield "limits", numbers_words(quota) or "none: it lets all begin"
+        yield "means", window_words(quota)
+        yield "counts", _counts(quota)
+        yield "permit()", f"waits {show_duration(quota.wait_s)} at most, then snoozes"
+        most = show_duration(quota.throttle_max_s)
+        yield "throttled", f"for {most} at most, whatever its service says"
+        yield "from", quota.source
+    if row.override is not None:
+        yield "set", override_words(row.override, now_ms)
+    yield "differs", f"{row.differing}: the stricter holds" if row.differing else ""
+    if row.paused is not None:
+        yield "paused", pause_words(row.paused, now_ms)
+    yield (
+        "kinds",
+        ", ".join(
+            kind if costs.get(kind, 1) == 1 else f"{kind} (cost {costs[kind]})"
+            for kind in row.kinds
+        ),
+    )
+    yield "waiting", counted(row.waiting, "job") if row.waiting else ""
+
+
+def _counts(quota: Quota) -> str:
+    if quota.host_only:
+        return "on each host by itself"
+    if quota.per is None:
+        return "all jobs that need it together"
+    return f"for each {quota.per} by itself"
+
+
+def override_words(override: Override, now_ms: int) -> str:
+    """Return what was set, by whom, until when, and why."""
+    numbers = (
+        f"{name} {value}"
+        for name, value in (
+            ("rate", override.rate),
+            ("burst", override.burst),
+            ("concurrency", override.concurrency),
+        )
+        if value is not None
+    )
+    how = PauseRow(
+        what="quota",
+        name=override.quota,
+        until_ms=override.until_ms,
+        who=override.who,
+        note=override.note,
+    )
+    return ", ".join((*numbers, *filter(None, (pause_words(how, now_ms),))))
+
+
+def bucket_cells(bucket: BucketRow, now_ms: int) -> tuple[Any, ...]:
+    """Return a bucket's line in a table."""
+    return (
+        bucket.value or None,
+        bucket.used if bucket.cap is not None else None,
+        bucket.cap,
+        free(bucket),
+        bucket.waiting or None,
+        bucket_state(bucket, now_ms),
+    )
+
+
+def tenant_cells(row: TenantRow, now_ms: int) -> tuple[Any, ...]:
+    """Return a tenant's line in the list."""
+    state = "open"
+    if row.paused is not None:
+        state = paused_words(row.paused, now_ms)
+    is_others = row.name == EVERYBODY_ELSE
+    return (
+        row.name,
+        *_numbers(row.tenant),
+        None if is_others else row.used,
+        row.waiting or None,
+        tenant_origin(row, now_ms),
+        "for each tenant without its own" if is_others else state,
+    )
+
+
+def tenant_origin(row: TenantRow, now_ms: int) -> str | None:
+    """Return who says a tenant's rule."""
+    if row.tenant is None:
+        return None
+    if not row.is_set:
+        return "configuration"
+    by = f" by {row.who}" if row.who else ""
+    return " ".join(filter(None, (f"set{by}", ago(row.updated_at_ms, now_ms))))
+
+
+def quota_object(one: Listed) -> dict[str, Any]:
+    """Return a quota for ``--json``."""
+    row, quota = one.row, one.row.quota
+    override = row.override
+    return {
+        "quota": row.name,
+        "published": quota is not None,
+        **_rule_object(quota),
+        "per": None if quota is None else quota.per,
+        "scope": None if quota is None else ("host" if quota.host_only else "fleet"),
+        "wait_s": None if quota is None else quota.wait_s,
+        "throttle_max_s": None if quota is None else quota.throttle_max_s,
+        "from": None if quota is None else quota.source,
+        "set": None
+        if override is None
+        else {
+            **_rule_object(override),
+            "until": iso_time(override.until_ms),
+            "by": override.who,
+            "note": override.note,
+        },
+        "differing": row.differing,
+        "kinds": list(row.kinds),
+        "used": row.used,
+        "free": _free(one),
+        "waiting": row.waiting,
+        "closed_buckets": row.blocked,
+        **_pause_object(row.paused),
+    }
+
+
+def bucket_object(bucket: BucketRow) -> dict[str, Any]:
+    """Return a bucket for ``--json``."""
+    return {
+        "value": bucket.value,
+        "used": bucket.used,
+        "concurrency": bucket.cap,
+        "free": free(bucket),
+        "waiting": bucket.waiting,
+        "opens_at": iso_time(bucket.opens_at_ms),
+        "blocked_until": iso_time(bucket.blocked_until_ms),
+        "reason": bucket.reason,
+    }
+
+
+def tenant_object(row: TenantRow) -> dict[str, Any]:
+    """Return a tenant for ``--json``."""
+    return {
+        "tenant": row.name,
+        **_rule_object(row.tenant),
+        "set": row.is_set,
+        "set_by": row.who,
+        "set_at": iso_time(row.updated_at_ms),
+        "used": row.used,
+        "waiting": row.waiting,
+        **_pause_object(row.paused),
+    }
+
+
+def _rule_object(rule: Quota | Tenant | Override | None) -> dict[str, Any]:
+    if rule is None:
+        return dict.fromkeys(("concurrency", "rate", "burst"))
+    return {
+        "concurrency": rule.concurrency,
+        "rate": None if rule.rate is None else str(rule.rate),
+        "burst": rule.burst,
+    }
+
+
+def _pause_object(pause: PauseRow | None) -> dict[str, Any]:
+    return {
+        "paused": pause is not None,
+        "paused_until": None if pause is None else iso_time(pause.until_ms),
+        "paused_by": None if pause is None else pause.who,
+        "note": None if pause is None else pause.note,
+    }

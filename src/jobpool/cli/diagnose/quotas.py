@@ -1,0 +1,136 @@
+"""What `check`, `status` and `doctor` say of quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jobpool.cli.jobs.quota_words import numbers_words
+from jobpool.cli.output import counted, heading, print_line, print_table
+from jobpool.core.rules.quotas.definition import Limits, Need, Quota
+from jobpool.store.records import QuotaRow
+
+_SHOWN_MAX = 10
+
+
+def differing(rows: Sequence[QuotaRow]) -> Iterator[str]:
+    """Yield which quotas' definitions differ, and what that means."""
+    for row in rows:
+        if row.differing:
+            yield f"quota {row.name}: {row.differing}: the stricter holds"
+
+
+def print_summary(rows: Sequence[QuotaRow]) -> None:
+    """Print the quotas that jobs wait for, and those whose definitions differ."""
+    waiting = sorted(
+        (row for row in rows if row.waiting), key=lambda row: (-row.waiting, row.name)
+    )
+    remarks = [*differing(rows)]
+    if not waiting and not remarks:
+        return
+    heading("QUOTAS")
+    if waiting:
+        print_table(
+            ("QUOTA", "WAITING", "CLOSED", "LIMITS"),
+            (
+                (
+                    row.name,
+                    row.waiting,
+                    counted(row.blocked, "bucket"),
+                    _limits(row.quota),
+                )
+                for row in waiting[:_SHOWN_MAX]
+            ),
+            right=("WAITING",),
+        )
+        print_line(f"why and until when: jobpool quotas {waiting[0].name}")
+    if len(waiting) > _SHOWN_MAX:
+        print_line(f"and {len(waiting) - _SHOWN_MAX:,} more: jobpool quotas")
+    for remark in remarks:
+        print_line(f"DIFFERENT: {remark}")
+
+
+def _limits(quota: Quota | None) -> str | None:
+    if quota is None:
+        return None
+    per = "" if quota.per is None else f"for each {quota.per}"
+    return " ".join(filter(None, (numbers_words(quota), per))) or None
+
+
+def summary(rows: Sequence[QuotaRow]) -> list[Mapping[str, Any]]:
+    """Return the same for ``--json``: all quotas."""
+    return [
+        {
+            "quota": row.name,
+            "waiting": row.waiting,
+            "used": row.used,
+            "closed_buckets": row.blocked,
+            "differing": row.differing,
+        }
+        for row in rows
+    ]
+
+
+def users(needs: Mapping[str, Sequence[Need]]) -> dict[str, list[str]]:
+    """Return by quota which kinds need it, with what it costs them."""
+    found: dict[str, list[str]] = {}
+    for kind, its in needs.items():
+        for need in its:
+            cost = "" if need.cost == 1 else f" (cost {need.cost})"
+            found.setdefault(need.quota, []).append(f"{kind}{cost}")
+    return found
+
+
+def print_declared(limits: Limits, needs: Mapping[str, Sequence[Need]]) -> None:
+    """Print the quotas that code and configuration define, and who needs them."""
+    if limits.quotas:
+        heading("QUOTAS")
+        kinds = users(needs)
+        print_table(
+            ("QUOTA", "LIMITS", "PER", "KINDS", "FROM"),
+            (
+                (
+                    quota.name,
+                    numbers_words(quota) or None,
+                    _per(quota),
+                    ", ".join(kinds.get(quota.name, [])) or "permit() only",
+                    quota.source,
+                )
+                for quota in limits.quotas
+            ),
+        )
+    if limits.tenants:
+        heading("TENANTS")
+        print_table(
+            ("TENANT", "LIMITS"),
+            ((rule.name, numbers_words(rule) or None) for rule in limits.tenants),
+        )
+
+
+def _per(quota: Quota) -> str | None:
+    return "host" if quota.host_only else quota.per
+
+
+def declared_objects(
+    limits: Limits, needs: Mapping[str, Sequence[Need]]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the same for ``--json``."""
+    kinds = users(needs)
+    for quota in limits.quotas:
+        yield {
+            "quota": quota.name,
+            "concurrency": quota.concurrency,
+            "rate": None if quota.rate is None else str(quota.rate),
+            "burst": quota.burst_in_force,
+            "per": quota.per,
+            "scope": "host" if quota.host_only else "fleet",
+            "kinds": kinds.get(quota.name, []),
+            "from": quota.source,
+        }
+    for rule in limits.tenants:
+        yield {
+            "tenant": rule.name,
+            "concurrency": rule.concurrency,
+            "rate": None if rule.rate is None else str(rule.rate),
+            "burst": rule.burst,
+        }

@@ -1,0 +1,90 @@
+"""What is said of quotas: their numbers, and why a job has no permit. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobpool.cli.output import ago
+from jobpool.core.event_lines import iso_time
+from jobpool.core.rules.quotas.definition import KIND_PREFIX, TENANT, Quota, Tenant
+from jobpool.store.records import QuotaWait
+
+_HOLDERS_MAX = 10
+"""As of `QuotaWait`: there may be more."""
+_CLOCK_FROM_MS = 60_000
+"""What opens later than in a minute is shown with its time."""
+
+
+def numbers_words(numbers: Quota | Tenant) -> str:
+    """Return a cap, a rate and a burst in words: ``8 at once, 10/s with burst 20``."""
+    parts = [] if numbers.concurrency is None else [f"{numbers.concurrency:,} at once"]
+    if numbers.rate is not None:
+        burst = numbers.rate.default_burst if numbers.burst is None else numbers.burst
+        parts.append(f"{numbers.rate} with burst {burst:,}")
+    return ", ".join(parts)
+
+
+def named(quota: str, value: str, per: str | None = None) -> str:
+    """Name a bucket as people do: ``quota vendor for 17``, ``tenant acme``.
+
+    Args:
+        quota: its quota's name.
+        value: what it is the bucket of.
+        per: what the quota counts by, if it is known.
+    """
+    if quota == TENANT:
+        return f"the rule of tenant {value}"
+    if quota.startswith(KIND_PREFIX):
+        return f"the own cap of kind {quota.removeprefix(KIND_PREFIX)}"
+    if per is None and not value:
+        return f"quota {quota}"
+    return f"quota {quota} for {per + '=' if per else ''}{value or 'no value'}"
+
+
+def opens_words(at_ms: int | None, now_ms: int) -> str:
+    """Return when there may be a permit; "": nobody can know."""
+    if at_ms is None:
+        return ""
+    if at_ms <= now_ms:
+        return "next permit now"
+    when = f"next permit {ago(at_ms, now_ms)}"
+    later = at_ms - now_ms >= _CLOCK_FROM_MS
+    return f"{when}, at {iso_time(at_ms)}" if later else when
+
+
+def wait_words(wait: QuotaWait, now_ms: int) -> str:
+    """Return what keeps a job from having a permit, who has them, and until when."""
+    holders = ", ".join(map(str, wait.holders))
+    more = wait.used - len(wait.holders)
+    if len(wait.holders) >= _HOLDERS_MAX and more > 0:
+        holders += f" and {more:,} more"
+    noun = "job" if len(wait.holders) == 1 else "jobs"
+    parts = (
+        wait.why,
+        f"held by {noun} {holders}" if holders else "",
+        opens_words(wait.opens_at_ms, now_ms),
+    )
+    what = named(wait.quota, wait.value).removeprefix("quota ")
+    return f"{what}: {'; '.join(filter(None, parts))}"
+
+
+def wait_object(wait: QuotaWait) -> dict[str, Any]:
+    """Return the same for ``--json``."""
+    return {
+        "quota": wait.quota,
+        "value": wait.value,
+        "why": wait.why,
+        "used": wait.used,
+        "concurrency": wait.cap,
+        "held_by": list(wait.holders),
+        "opens_at": iso_time(wait.opens_at_ms),
+    }
+
+
+def window_words(quota: Quota) -> str:
+    """Return what a rate and its burst allow within a second and within a minute."""
+    if quota.rate is None:
+        return ""
+    burst = quota.burst_in_force or 0
+    most = [int(quota.rate.per_second * span + burst) for span in (1, 60)]
+    return f"at most {most[0]:,} within any second, {most[1]:,} within any minute"

@@ -1,0 +1,98 @@
+"""What is said of quotas: short, whole, and in the order in which one needs it."""
+
+import pytest
+
+from jobpool.cli.jobs.quota_words import (
+    named,
+    numbers_words,
+    opens_words,
+    wait_object,
+    wait_words,
+    window_words,
+)
+from jobpool.core.rules.quotas.definition import Quota, parse_rate
+from jobpool.store.records import QuotaWait
+
+NOW_MS = 1_800_000_000_000
+FULL = QuotaWait(
+    quota="stripe", value="", used=2, cap=2, holders=(3, 4), why="all 2 are in use"
+)
+
+
+def test_a_full_quota_names_the_jobs_that_have_its_permits():
+    """Those are what one looks at next."""
+    assert wait_words(FULL, NOW_MS) == "stripe: all 2 are in use; held by jobs 3, 4"
+
+
+def test_of_many_holders_ten_are_named_and_the_others_counted():
+    """A cap may be large; the line stays one."""
+    wait = QuotaWait(
+        quota="stripe", value="", used=30, cap=30, holders=tuple(range(10)), why="full"
+    )
+    assert wait_words(wait, NOW_MS).endswith("6, 7, 8, 9 and 20 more")
+
+
+def test_a_rate_says_when_there_is_a_permit():
+    """Relative, since that is what one waits for."""
+    wait = QuotaWait(
+        quota="vendor",
+        value="17",
+        used=0,
+        cap=None,
+        why="its rate is used up",
+        opens_at_ms=NOW_MS + 28_000,
+    )
+    expected = "vendor for 17: its rate is used up; next permit in 28s"
+    assert wait_words(wait, NOW_MS) == expected
+
+
+def test_what_opens_late_has_its_time_as_well():
+    """Somebody may have to be told."""
+    assert opens_words(NOW_MS + 120_000, NOW_MS) == (
+        "next permit in 2m00s, at 2027-01-15T08:02:00.000Z"
+    )
+    assert opens_words(NOW_MS - 1, NOW_MS) == "next permit now"
+    assert not opens_words(None, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("quota", "value", "said"),
+    [
+        ("stripe", "", "quota stripe"),
+        ("vendor", "17", "quota vendor for 17"),
+        ("tenant", "acme", "the rule of tenant acme"),
+        ("kind:shop.charge", "", "the own cap of kind shop.charge"),
+    ],
+)
+def test_a_bucket_has_the_name_that_people_know_it_by(quota, value, said):
+    """A kind's own cap and a tenant's rule are no quotas that anybody has named."""
+    assert named(quota, value) == said
+
+
+def test_numbers_say_the_burst_that_is_in_force():
+    """Also if nobody has given one: a second's permits."""
+    quota = Quota(name="stripe", rate=parse_rate("100/m"), concurrency=8)
+    assert numbers_words(quota) == "8 at once, 100/m with burst 2"
+    assert not numbers_words(Quota(name="stripe"))
+
+
+def test_what_a_rate_allows_is_worked_out():
+    """Rate x time + burst, as the manual has it."""
+    quota = Quota(name="stripe", rate=parse_rate("10/s"), burst=20)
+    assert window_words(quota) == (
+        "at most 30 within any second, 620 within any minute"
+    )
+    assert not window_words(Quota(name="stripe", concurrency=8))
+
+
+def test_programs_get_all_of_it():
+    """With times as texts."""
+    assert wait_object(FULL) == {
+        "quota": "stripe",
+        "value": "",
+        "why": "all 2 are in use",
+        "used": 2,
+        "concurrency": 2,
+        "held_by": [3, 4],
+        "opens_at": None,
+    }
