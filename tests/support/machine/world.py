@@ -16,6 +16,7 @@ from jobpool.core.events import Event
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.rules.limits import Limits, PoolLimits
 from jobpool.core.rules.policy import Policy
+from jobpool.core.rules.quotas.definition import Need, Quota
 from jobpool.sandbox.protocol.messages import Done, Raised, Ready, Retire, RunJob
 from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.store.records import LeaseBatch
@@ -69,6 +70,8 @@ class World:
         limits: Limits | None = None,
         burst: bool = False,
         kinds: Mapping[str, KindSettings] | None = None,
+        quotas: tuple[Quota, ...] = (),
+        needs: tuple[Need, ...] = (),
     ) -> None:
         self.settings = Settings(
             store="sqlite:////tmp/x.db",
@@ -84,9 +87,11 @@ class World:
                     pool=p.name,
                     policy=policy or Policy(),
                     limits=limits or Limits(),
+                    needs=needs,
                 )
                 for p in self.settings.pools
             ),
+            quotas=quotas,
             version="v1",
             base_rss_bytes=20 * MIB,
         )

@@ -180,6 +180,11 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     """As in `NewJob`."""
     schedule: Scheduled | None = None
     """The tick that it is, if a schedule has enqueued it."""
+    throttles: int = 0
+    """Attempts before this one that were throttled, since one has ended otherwise;
+    other snoozes neither count nor end the row."""
+    throttled_since_ms: int | None = None
+    """The store's clock when the first of them was."""
     laned: bool = False
     """It has permits of quotas, which it holds or has used."""
     begin_within_s: float | None = None

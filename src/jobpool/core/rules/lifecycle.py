@@ -13,7 +13,14 @@ from enum import StrEnum
 import msgspec
 
 from jobpool.core.jobs.budget import Budget, Spent
-from jobpool.core.jobs.job import Evidence, JobState, Lease, PastAttempt, Settlement
+from jobpool.core.jobs.job import (
+    Evidence,
+    JobState,
+    Lease,
+    PastAttempt,
+    Settlement,
+    Throttle,
+)
 from jobpool.core.jobs.outcome import CHARGES, Charge, Outcome
 from jobpool.core.rules.policy import (
     INTERRUPTIONS_MAX,
@@ -27,6 +34,7 @@ from jobpool.core.rules.policy import (
     retry_delay_s,
     spent_attempts,
 )
+from jobpool.core.rules.quotas.throttle import THROTTLES_MAX, is_refused
 from jobpool.core.rules.suspects import is_clearing
 from jobpool.core.units import show_duration
 from jobpool.errors import JobpoolBug
@@ -159,6 +167,7 @@ def hand_back(lease: Lease) -> Settlement:
         id=lease.id,
         token=lease.token,
         state=after(JobState.LEASED, JobEvent.HAND_BACK),
+        unbegun=True,
     )
 
 
@@ -215,8 +224,10 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
     """
     if ending.outcome is Outcome.SUCCEEDED:
         return success(lease, ending.evidence, ending.result)
+    if ending.throttled is not None and (text := _throttled_out(lease, now_ms)):
+        ending = _failed(ending, text)
     if ending.snooze_s is not None and not _snoozed_out(lease, now_ms):
-        return _snooze(lease, ending.snooze_s, ending.evidence)
+        return _snooze(lease, ending.snooze_s, ending)
     charge = ending.price
     # An outcome's own name comes last: a death has no exception, and "crashed" or
     # "timed_out" may have delays and a budget of its own as well.
@@ -243,10 +254,11 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
         suspect=None if ending.misfit else _suspect(lease, ending, event),
         unknown_for_ms=round(policy.unknown_for_s * 1000) if ending.misfit else None,
         fits=lease.unfit and not ending.misfit,
+        throttle=_throttle(ending),
     )
 
 
-def _snooze(lease: Lease, after_s: float, evidence: Evidence) -> Settlement:
+def _snooze(lease: Lease, after_s: float, ending: Ending) -> Settlement:
     """Return the settlement of an attempt that snoozed: nothing is charged.
 
     A suspect stays one: a snooze proves nothing.
@@ -258,8 +270,40 @@ def _snooze(lease: Lease, after_s: float, evidence: Evidence) -> Settlement:
         snoozed=True,
         fits=lease.unfit,
         delay_ms=round(max(after_s, SNOOZE_MIN_S) * 1000),
-        evidence=evidence,
+        evidence=ending.evidence,
+        throttle=_throttle(ending),
     )
+
+
+def _throttle(ending: Ending) -> Throttle | None:
+    """Return whom an attempt's end keeps from a quota, and for how long."""
+    after_s = ending.retry_in_s if ending.snooze_s is None else ending.snooze_s
+    if ending.throttled is None or after_s is None:
+        return None
+    return Throttle(*ending.throttled, after_ms=round(after_s * 1000))
+
+
+def _throttled_out(lease: Lease, now_ms: int) -> str:
+    """Return why being throttled has become a failure; "": it has not."""
+    since_ms = now_ms if lease.throttled_since_ms is None else lease.throttled_since_ms
+    since_s = (now_ms - since_ms) / 1000
+    if not is_refused(lease.throttles + 1, since_s):
+        return ""
+    if lease.throttles >= THROTTLES_MAX:
+        return f"throttled {lease.throttles + 1} times in a row"
+    return f"throttled for {show_duration(since_s)}"
+
+
+def _failed(ending: Ending, why: str) -> Ending:
+    """Return the end of an attempt that may not snooze any more: it has failed."""
+    reason = "; ".join(filter(None, (ending.evidence.reason, why)))
+    failed: Ending = msgspec.structs.replace(
+        ending,
+        snooze_s=None,
+        retry_in_s=ending.snooze_s,
+        evidence=msgspec.structs.replace(ending.evidence, reason=reason),
+    )
+    return failed
 
 
 def _snoozed_out(lease: Lease, now_ms: int) -> str:

@@ -10,7 +10,15 @@ from collections.abc import Mapping
 import msgspec
 
 from jobpool.core.events import Event
-from jobpool.core.jobs.job import NewJob, Progress, Settlement, Start
+from jobpool.core.jobs.job import (
+    NewJob,
+    PermitAsk,
+    PermitReturn,
+    Progress,
+    Settlement,
+    Start,
+    Throttle,
+)
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.errors import JobpoolError
 from jobpool.sandbox.protocol.messages import RunJob, ToChild
@@ -157,6 +165,26 @@ class Lease(msgspec.Struct, frozen=True):
     """Nothing runs here, so that a suspect may be granted, alone."""
     held: frozenset[str] = frozenset()
     """Kinds that may not begin now."""
+    ahead: Mapping[str, int] = {}
+    """How many of the wanted have no free slot yet, by pool."""
+
+
+class TakePermits(msgspec.Struct, frozen=True):
+    """Take permits for running attempts; `PermitsAnswered` follows."""
+
+    asks: list[PermitAsk]
+
+
+class ReturnPermits(msgspec.Struct, frozen=True):
+    """Return permits of running attempts."""
+
+    returns: list[PermitReturn]
+
+
+class BlockBuckets(msgspec.Struct, frozen=True):
+    """Let nobody have permits of these buckets for some time."""
+
+    blocks: list[Throttle]
 
 
 class Enqueue(msgspec.Struct, frozen=True):
@@ -214,6 +242,9 @@ Command = (
     | NoteStart
     | SafetyNote
     | Lease
+    | TakePermits
+    | ReturnPermits
+    | BlockBuckets
     | Enqueue
     | Observe
     | Finish

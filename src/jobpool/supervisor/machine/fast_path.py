@@ -78,7 +78,7 @@ class FastPath:
         events: list[Event] | None = [] if self._step.reports_successes else None
         step, queue, name = self._step, slot.queue, slot.name
         used: defaultdict[str, tuple[list[int], list[float]]] = defaultdict(_nothing)
-        rss_bytes, done = 0, None
+        rss_bytes, done, laned = 0, None, False
         for frame in islice(frames, first, None):
             if type(frame) is not Done or not is_plain_success(frame) or not queue:
                 break
@@ -88,6 +88,7 @@ class FastPath:
             if not is_its_turn or lease.suspect:
                 break
             queue.popleft()
+            laned |= lease.laned
             if job.progress is not None:
                 self._progress.write_last(job, succeeded=True)
             done = frame
@@ -115,6 +116,7 @@ class FastPath:
         for kind, (peaks_bytes, durations_s) in used.items():
             self._pools[slot.pool].took(kind, durations_s)
             self._usage.succeeded(kind, slot.pool, peaks_bytes, durations_s)
+        step.permits_freed |= laned
         step.settle_plain(ended)
         step.report(events or ())
         self._running.go_on(slot, rss_bytes)

@@ -13,6 +13,7 @@ import msgspec
 
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.config.settings import Settings
+from jobpool.core.jobs.job import PermitAnswer, PermitAsk
 from jobpool.core.jobs.memory_trail import Trail
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.sandbox.protocol.messages import Answer, FromChild
@@ -217,6 +218,14 @@ class Stored(msgspec.Struct, frozen=True):
     answer: Answer
 
 
+class PermitsAnswered(msgspec.Struct, frozen=True):
+    """The store answered a `TakePermits`."""
+
+    asks: Sequence[PermitAsk]
+    answers: Sequence[PermitAnswer] | None
+    """Theirs, in order; None: it could not answer."""
+
+
 class CancelAsked(msgspec.Struct, frozen=True):
     """The jobs leased under these tokens are to be canceled."""
 
@@ -290,6 +299,7 @@ SupervisorEvent = (
     | Outdated
     | Settled
     | Stored
+    | PermitsAnswered
     | CancelAsked
     | Notified
     | HostSeen

@@ -20,11 +20,13 @@ from jobpool.sandbox.protocol.messages import (
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.admission.circuit_breakers import CircuitBreakers
+from jobpool.supervisor.machine.admission.host_quotas import HostQuotas
 from jobpool.supervisor.machine.admission.memory import MemoryGate
 from jobpool.supervisor.machine.admission.probation import Probation
 from jobpool.supervisor.machine.attempts.accounting import Accounting
 from jobpool.supervisor.machine.attempts.idle import IdleChildren
 from jobpool.supervisor.machine.attempts.killing import Killing
+from jobpool.supervisor.machine.attempts.permits import Permits
 from jobpool.supervisor.machine.attempts.progress import ProgressReports
 from jobpool.supervisor.machine.attempts.running import Running
 from jobpool.supervisor.machine.attempts.starting import Starting
@@ -35,6 +37,7 @@ from jobpool.supervisor.machine.pools.application import Loading
 from jobpool.supervisor.machine.pools.scaling import Scaling
 from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.machine.shutdown import REQUESTS, Mode, Request, Shutdown
+from jobpool.supervisor.machine.state.places import Places
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import (
     ACTIONS,
@@ -105,7 +108,9 @@ class Machine:
         self._memory = MemoryGate(step, self.pools, settings.memory_budget_bytes)
         probation = Probation(step, self.pools, self._memory, settings.probation_s)
         breakers = CircuitBreakers(step)
-        gates = (breakers, probation, self._memory)
+        self._places = places = Places()
+        self._permits = permits = Permits(step, killing, places)
+        gates = (breakers, HostQuotas(step, places), probation, self._memory)
         self._dispatcher = Dispatcher(
             step,
             self.pools,
@@ -129,7 +134,7 @@ class Machine:
             idle=idle,
             on_registry=self._known,
         )
-        actors = (self._starting, running, progress, killing, idle)
+        actors = (self._starting, running, progress, permits, killing, idle)
         self._actions = {
             name: next(getattr(has, name) for has in actors if hasattr(has, name))
             for cells in ACTIONS.values()
@@ -173,6 +178,7 @@ class Machine:
             inp.Outdated: lambda _e: self._shutdown.outdated(),
             inp.Settled: self._settled,
             inp.Stored: self._stored,
+            inp.PermitsAnswered: permits.answered,
             inp.CancelAsked: self._cancel_asked,
             inp.Notified: lambda _e: self._dispatcher.hint(),
             inp.HostSeen: self._scaling.host_seen,
@@ -250,6 +256,7 @@ class Machine:
     def _known(self, registry: Registry) -> None:
         """Every zygote is up."""
         self._shutdown.loaded()
+        self._places.caps = registry.host_caps
         self._on_registry(registry)
 
     def _reload(self, event: inp.Reload) -> None:
@@ -367,6 +374,7 @@ class Machine:
             step.wake_at(slot.deadline_s)
         for pool in self.pools.values():
             self._pool_deadlines(pool, now_s)
+        self._permits.keep_time()
         self._dispatcher.keep_time()
         if not step.fenced:
             step.wake_at(self._fencing.at_s)

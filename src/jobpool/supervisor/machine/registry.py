@@ -22,8 +22,11 @@ from jobpool.core.config.store_url import refuse_other_store
 from jobpool.core.jobs.job import JobState, Lease, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.pool_coverage import refuse_without_kinds
+from jobpool.core.rules.lifecycle import Ending
 from jobpool.core.rules.limits import Effective, Limits, resolve
 from jobpool.core.rules.policy import Policy, Rerun
+from jobpool.core.rules.quotas import definition
+from jobpool.core.rules.quotas.definition import DEFAULT_THROTTLE_MAX_S, Need, own_cap
 from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
 from jobpool.store.records import KindRecord
@@ -53,6 +56,8 @@ class Registry:
         for spec in report.handlers:
             for name in (spec.kind, *spec.aliases):
                 self._specs[name] = spec
+        self.published = _published(report)
+        """The quotas and tenants' rules that this supervisor publishes."""
         self._check_memory(report.base_rss_bytes)
         self._policies = {
             name: self._policy(spec) for name, spec in self._specs.items()
@@ -69,6 +74,20 @@ class Registry:
             for pool in self._pools
         }
         """Kinds and aliases that each pool can execute."""
+        self.quotas = {one.name: one for one in self.published.quotas}
+        """All that are in force here, by name; a kind's own cap is one."""
+        self.host_caps = {
+            one.name: one.concurrency
+            for one in self.quotas.values()
+            if one.host_only and one.concurrency is not None
+        }
+        """How much there is of the quotas that each supervisor counts alone."""
+        self.host_needs = {
+            name: needs
+            for name, spec in self._specs.items()
+            if (needs := self._host_needs(spec))
+        }
+        """What kinds need of those."""
         self.schedules = report.schedules
         """What the application declares, for any pool."""
         self.app_version = settings.app_version or report.version
@@ -116,6 +135,17 @@ class Registry:
             return self._plain[lease.kind]
         wish = Limits(timeout_s=lease.timeout_s, memory_bytes=lease.memory_bytes)
         return self._limits(self._specs[lease.kind], wish, ran_out)
+
+    def within_throttle_max(self, ending: Ending) -> Ending:
+        """Return the end of a throttled attempt, with its pause as its quota allows."""
+        if ending.throttled is None or ending.snooze_s is None:
+            return ending
+        quota = self.quotas.get(ending.throttled[0])
+        most_s = DEFAULT_THROTTLE_MAX_S if quota is None else quota.throttle_max_s
+        kept: Ending = msgspec.structs.replace(
+            ending, snooze_s=min(ending.snooze_s, most_s)
+        )
+        return kept
 
     def records(self) -> list[KindRecord]:
         """Return what is published in the store, one record per kind."""
@@ -167,6 +197,9 @@ class Registry:
         )
         return msgspec.structs.replace(settlement, followup=followup)
 
+    def _host_needs(self, spec: HandlerSpec) -> tuple[Need, ...]:
+        return tuple(need for need in spec.needs if need.quota in self.host_caps)
+
     def _policy(self, spec: HandlerSpec) -> Policy:
         configured = settings_of(self._settings, spec)
         policy = spec.policy
@@ -208,3 +241,12 @@ class Registry:
                     f"{show_size(floor)} that a bare child of this application needs; "
                     "raise the limit, or import less (see: jobpool manual tuning)"
                 )
+
+
+def _published(report: AppReport) -> definition.Limits:
+    caps = [
+        own_cap(spec.kind, spec.concurrency)[0]
+        for spec in report.handlers
+        if spec.concurrency is not None
+    ]
+    return definition.Limits(quotas=(*report.quotas, *caps))

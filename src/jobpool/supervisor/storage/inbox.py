@@ -10,6 +10,7 @@ from jobpool.core.jobs.job import Progress, Settlement, Start
 from jobpool.store.protocol import Store
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.storage.permits import PermitBatch
 
 FULL_BATCH = 256
 """This many settlements do not wait for more."""
@@ -29,6 +30,7 @@ class Inbox:
     lease: cmd.Lease | None = None
     safety_notes: list[cmd.SafetyNote] = field(default_factory=list)
     chores: list[Chore] = field(default_factory=list)
+    permits: PermitBatch = field(default_factory=PermitBatch)
 
     def take(self, command: cmd.Command) -> None:
         """Add a command."""
@@ -43,6 +45,8 @@ class Inbox:
                 self.asks.append(command)
             case cmd.Lease():
                 self.lease = command
+            case cmd.TakePermits() | cmd.ReturnPermits() | cmd.BlockBuckets():
+                self.permits.take(command)
             case cmd.Clear() | cmd.SaveBreaker() | cmd.Leaving():
                 self.safety_notes.append(command)
             case _:
@@ -55,14 +59,16 @@ class Inbox:
             self.lease is None
             and not self.asks
             and not self.chores
+            and not self.permits.asks
             and len(self.settlements) < FULL_BATCH
         )
 
     @property
     def is_to_be_written(self) -> bool:
-        """Whether a transaction is needed for anything but settlements."""
+        """Whether a transaction is needed beside those of settlements and permits."""
         is_asked = self.asks or self.lease is not None
         return bool(is_asked or self.progress or self.starts or self.safety_notes)
 
     def __bool__(self) -> bool:
-        return self.is_to_be_written or bool(self.settlements or self.chores)
+        others = self.settlements or self.chores or self.permits
+        return self.is_to_be_written or bool(others)

@@ -45,6 +45,7 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.os_priority import going_first
 from jobpool.supervisor.storage.inbox import Chore, Inbox
 from jobpool.supervisor.storage.outbox import Outbox
+from jobpool.supervisor.storage.permits import PermitBatch
 
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 5.0
@@ -209,10 +210,19 @@ class StoreThread(threading.Thread):
         is_well = is_sure and (not has_work or self._commit(store, batch, due))
         if is_well and (apart := self._outbox.due_apart()):
             self._write_apart(store, apart)
+        if is_well and batch.permits:
+            self._write_permits(store, batch.permits)
         if self._outbox.in_doubt and self._trouble_since_s is None:
             self._reconcile(store)
         store.tidy(waited_for=bool(self._inbox))
-        for chore in batch.chores:
+        self._do_chores(store, batch.chores)
+        if store.permits_freed():
+            store.wake()
+        for text in store.damaged_rows():
+            self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
+
+    def _do_chores(self, store: Store, chores: Iterable[Chore]) -> None:
+        for chore in chores:
             try:
                 said = chore(store)
             except StoreRefused as exc:
@@ -227,8 +237,6 @@ class StoreThread(threading.Thread):
                 said = (ev.Alarm(at_ms=self._clock.utc_ms(), text=text),)
             for event in said:
                 self._post(event)
-        for text in store.damaged_rows():
-            self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
 
     def _confirm(self, store: Store, batch: Inbox) -> bool:
         """After trouble: say whether it is the store that it was, and answers."""
@@ -245,6 +253,7 @@ class StoreThread(threading.Thread):
         refused = self.refusal or StoreWentBack("the store went back in time")
         for ask in batch.asks:
             self._post(inp.Stored(ask.slot, ask.child, _refusal(ask.ask, refused)))
+        self._unanswered(batch.permits)
         if batch.lease is not None:
             self._post(inp.GrantFailed())
 
@@ -301,6 +310,22 @@ class StoreThread(threading.Thread):
             return
         self._commit(store, Inbox(), apart)
 
+    def _write_permits(self, store: Store, permits: PermitBatch) -> None:
+        """Write what running attempts take and return of quotas."""
+        try:
+            answers = permits.write(store, self._run_id)
+        except StoreError as exc:
+            self._failed(Inbox(permits=permits), [], exc)
+            return
+        self._well()
+        if permits.asks:
+            self._post(inp.PermitsAnswered(permits.asks, answers))
+
+    def _unanswered(self, permits: PermitBatch) -> None:
+        """Say that nothing was taken; if it was, it is granted again when asked for."""
+        if permits.asks:
+            self._post(inp.PermitsAnswered(permits.asks, None))
+
     def _write_ends(
         self, store: Store, batch: Inbox, due: list[Settlement]
     ) -> list[Receipt]:
@@ -349,6 +374,7 @@ class StoreThread(threading.Thread):
             self._outbox.doubt(due)
         for ask in batch.asks:
             self._post(inp.Stored(ask.slot, ask.child, _refusal(ask.ask, error)))
+        self._unanswered(batch.permits)
         if batch.lease is not None:
             self._post(inp.GrantFailed())
         if isinstance(error, StoreWentBack):
@@ -360,6 +386,7 @@ class StoreThread(threading.Thread):
                     batch.progress + self._inbox.progress
                 )
                 self._inbox.safety_notes = batch.safety_notes + self._inbox.safety_notes
+                self._inbox.permits.keep(batch.permits)
         self._trouble(error)
         self._pause()
         if isinstance(error, StoreRefused):
@@ -416,7 +443,12 @@ def _lease(
             for pool, names in kinds.items()
         }
     return store.lease(
-        run_id, asked.wanted, kinds, suspects=asked.suspects, alone=asked.alone
+        run_id,
+        asked.wanted,
+        kinds,
+        suspects=asked.suspects,
+        alone=asked.alone,
+        ahead=asked.ahead,
     )
 
 

@@ -8,7 +8,14 @@ import msgspec
 import pytest
 
 from jobpool.core.jobs.budget import spent_words
-from jobpool.core.jobs.job import FINISHED, Evidence, JobState, Lease, PastAttempt
+from jobpool.core.jobs.job import (
+    FINISHED,
+    Evidence,
+    JobState,
+    Lease,
+    PastAttempt,
+    Throttle,
+)
 from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.core.rules.lifecycle import (
     TRANSITIONS,
@@ -26,6 +33,7 @@ from jobpool.core.rules.policy import (
     Rerun,
     RetryRule,
 )
+from jobpool.core.rules.quotas.throttle import THROTTLED_MAX_S, THROTTLES_MAX
 from jobpool.errors import JobpoolBug
 
 NOW_MS = 1_000_000_000_000
@@ -406,3 +414,83 @@ def test_snoozes_have_a_limit_of_their_own(
         assert settlement.outcome is Outcome.FAILED
         assert settlement.charge == CHARGES[Outcome.FAILED]
         assert settlement.evidence.reason == f"not yet: busy; {said}"
+
+
+THROTTLED = Ending(
+    outcome=Outcome.FAILED,
+    evidence=Evidence(reason="throttled by stripe"),
+    error_classes=("jobpool.errors.Throttled", "jobpool.errors.Snooze"),
+    snooze_s=30.0,
+    throttled=("stripe", "acme"),
+)
+BLOCK = Throttle("stripe", "acme", 30_000)
+
+
+def test_a_throttled_job_snoozes_and_keeps_everybody_from_the_bucket() -> None:
+    """Nothing is charged; it and all others come back when they were told to."""
+    settled = account(lease(), Policy(), THROTTLED, now_ms=NOW_MS)
+    assert settled.snoozed
+    assert settled.outcome is None
+    assert (settled.delay_ms, settled.throttle) == (30_000, BLOCK)
+    assert settled.spent == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "says"),
+    [
+        ({"throttles": THROTTLES_MAX - 1}, ""),
+        (
+            {"throttles": THROTTLES_MAX, "throttled_since_ms": NOW_MS - 1},
+            f"throttled {THROTTLES_MAX + 1} times in a row",
+        ),
+        (
+            {
+                "throttles": 2,
+                "throttled_since_ms": NOW_MS - round(THROTTLED_MAX_S * 1000) + 1,
+            },
+            "",
+        ),
+        (
+            {
+                "throttles": 2,
+                "throttled_since_ms": NOW_MS - round(THROTTLED_MAX_S * 1000),
+            },
+            "throttled for 24h00m",
+        ),
+    ],
+)
+def test_a_job_that_is_throttled_too_often_or_too_long_fails(before, says) -> None:
+    """That spends an attempt, and the bucket is closed to everybody all the same."""
+    settled = account(lease(**before), Policy(), THROTTLED, now_ms=NOW_MS)
+    assert settled.throttle == BLOCK
+    assert settled.delay_ms == 30_000
+    assert settled.snoozed == (not says)
+    if says:
+        assert settled.outcome is Outcome.FAILED
+        assert settled.charge.failure
+        assert settled.state is JobState.PENDING
+        assert settled.evidence.reason == f"throttled by stripe; {says}"
+
+
+def test_a_throttled_job_without_an_attempt_left_is_dead() -> None:
+    """And its death, too, tells everybody to wait."""
+    spent = lease(
+        throttles=THROTTLES_MAX, history=past(Outcome.FAILED, Policy().max_attempts - 1)
+    )
+    settled = account(spent, Policy(), THROTTLED, now_ms=NOW_MS)
+    assert settled.state is JobState.DEAD
+    assert settled.throttle == BLOCK
+
+
+def test_waiting_for_permits_is_not_being_throttled() -> None:
+    """A job may have waited often before it is throttled once."""
+    waited = lease(snoozes=100, snoozed_since_ms=NOW_MS - 6 * 86_400_000)
+    assert account(waited, Policy(), THROTTLED, now_ms=NOW_MS).snoozed
+
+
+def test_what_is_handed_back_gives_back_what_a_rate_has_counted() -> None:
+    """Its attempt never began."""
+    assert hand_back(lease()).unbegun
+    assert not account(
+        lease(), Policy(), Ending(outcome=Outcome.FAILED), now_ms=NOW_MS
+    ).unbegun

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from jobpool.core import events as ev
-from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.event_lines import human_line
 from jobpool.core.jobs.job import JobState, Lease, NewJob, Progress, Settlement
 from jobpool.core.jobs.outcome import Outcome
@@ -22,7 +19,7 @@ from jobpool.errors import (
 )
 from jobpool.sandbox.protocol.messages import FRAME_MAX_BYTES
 from jobpool.sandbox.runs.marks import MARK, MARK_BYTES
-from jobpool.store.records import LeaseBatch, Receipt
+from jobpool.store.records import Receipt
 from jobpool.store.statements.parameters import newest_beats
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
@@ -36,11 +33,10 @@ from jobpool.supervisor.storage.outbox import (
     QUIET_S,
     TURN_BYTES,
 )
-from jobpool.supervisor.storage.thread import RUSH_S, StoreThread
+from jobpool.supervisor.storage.thread import RUSH_S
+from support.machine.store_rig import PATIENCE_S, Rig
 from support.store.storing import ManualClock
 from support.waiting import wait_until
-
-PATIENCE_S = 10.0
 
 
 def test_heartbeats_that_pile_up_are_merged() -> None:
@@ -75,135 +71,6 @@ def test_an_empty_inbox_is_false() -> None:
     assert not Inbox()
     assert Inbox(lease=cmd.Lease({}))
     assert Inbox(starts=[(1, 1, "cpu/0")])
-
-
-class FakeStore:
-    """A store in memory whose answers the test chooses."""
-
-    one_host = False
-    run_root = Path("/nowhere")
-
-    def __init__(self) -> None:
-        self.receipts: dict[int, list[Receipt]] = {}
-        self.settled: list[Settlement] = []
-        self.parts_left = 0
-        self.parts: list[int] = []
-        self.failures: list[Exception] = []
-        self.held: list[Lease] = []
-        self.grants: list[Lease] = []
-        self.refused: Exception | None = None
-        self.spoilt: list[str] = []
-        self.wakes = 0
-        self.confirmed = 0
-        self.gone: Exception | None = None
-        self.closed = False
-        self._is_open = False
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Fail at the commit, if told to; a method outside commits by itself."""
-        if self._is_open:
-            yield
-            return
-        self._is_open = True
-        try:
-            yield
-        finally:
-            self._is_open = False
-        if self.failures:
-            raise self.failures.pop(0)
-
-    def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
-        self.settled += settlements
-        receipts = [
-            (self.receipts.get(s.token) or [Receipt.ACCEPTED]).pop(0)
-            for s in settlements
-        ]
-        gone = {
-            s.token
-            for s, receipt in zip(settlements, receipts, strict=True)
-            if receipt is not Receipt.LATER
-        }
-        self.held = [lease for lease in self.held if lease.token not in gone]
-        return receipts
-
-    def lease(self, *_args: object, suspects: bool, alone: bool) -> LeaseBatch:
-        assert (suspects, alone) == (True, False)
-        with self.transaction():
-            granted, self.grants = tuple(self.grants), []
-            self.held += granted
-        return LeaseBatch(leases=granted)
-
-    def enqueue(self, _jobs: object) -> list[object]:
-        if self.refused is not None:
-            raise self.refused
-        return []
-
-    def leases_of(self, _run_id: str) -> list[Lease]:
-        return list(self.held)
-
-    def confirm(self, _known: object) -> None:
-        self.confirmed += 1
-        if self.gone is not None:
-            raise self.gone
-
-    def wake(self) -> None:
-        self.wakes += 1
-
-    def store_part(self, settlement: Settlement) -> bool:
-        if self.parts_left:
-            self.parts_left -= 1
-            self.parts.append(settlement.token)
-            return True
-        return False
-
-    def damaged_rows(self) -> list[str]:
-        found, self.spoilt = self.spoilt, []
-        return found
-
-    def tidy(self, *, waited_for: bool) -> None:
-        """Nothing was deferred."""
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Rig:
-    """A store thread over a fake store, and what it posted."""
-
-    def __init__(self, clock: Clock | None = None) -> None:
-        self.store = FakeStore()
-        self.posted: list[object] = []
-        self.thread = StoreThread(
-            lambda: self.store, "run", self.posted.append, clock or SystemClock()
-        )
-        self.thread.start()
-        self.thread.opened.wait(PATIENCE_S)
-
-    def settle(self, *tokens: int, **fields: object) -> None:
-        """Leave settlements."""
-        for token in tokens:
-            settlement = Settlement(
-                id=token, token=token, **({"state": JobState.SUCCEEDED} | fields)
-            )
-            self.thread.leave([cmd.Settle([settlement])])
-
-    def wait_settled(self, count: int) -> list[inp.Settled]:
-        """Wait until so many settlements have left the outbox."""
-
-        def enough() -> list[inp.Settled] | None:
-            found = self.of(inp.Settled)
-            return found if sum(e.count for e in found) >= count else None
-
-        return wait_until(enough, PATIENCE_S, f"{count} settled")
-
-    def wait_for(self, kind: type) -> object:
-        """Wait for something of a class and return it."""
-        return wait_until(lambda: self.of(kind), PATIENCE_S, kind.__name__)[-1]
-
-    def of(self, kind: type) -> list:
-        """Return what was posted of a class."""
-        return [one for one in list(self.posted) if isinstance(one, kind)]
 
 
 @pytest.fixture

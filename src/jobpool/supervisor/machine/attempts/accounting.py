@@ -52,6 +52,8 @@ class Accounting:
     def end(self, slot: Slot, job: Assigned, ending: Ending, done: Done | None) -> None:
         """Account for an attempt and send its settlement to the store."""
         step, lease = self._step, job.lease
+        if ending.throttled is not None and step.registry is not None:
+            ending = step.registry.within_throttle_max(ending)
         self._progress.write_last(job, succeeded=ending.outcome is Outcome.SUCCEEDED)
         held_s = step.now_s - job.leased_s + step.slept_s - job.slept_s
         now_ms = lease.leased_at_ms + round(held_s * 1000)
@@ -76,6 +78,7 @@ class Accounting:
                 job.limits.memory_bytes,
             )
         pool.owe(lease.kind, settlement)
+        step.permits_freed |= lease.laned
         step.settle(lease, settlement)
         if settlement.state is JobState.PENDING:
             pool.polling.expect(step.now_s + settlement.delay_ms / 1000)

@@ -207,8 +207,7 @@ class Killing:
 
     def _return(self, slot: Slot, jobs: list[Assigned]) -> None:
         """Put jobs that never began back into the backlog, in their order."""
-        wanted = self._step.wanted(jobs)
-        self._pools[slot.pool].backlog.extendleft(reversed(wanted))
+        self._pools[slot.pool].put_back(self._step.wanted(jobs))
         self._step.wake_at(self._step.now_s)
 
 

@@ -5,7 +5,8 @@ within a tenth of a second, and, while its jobs end within 2 ms, enough to keep 
 children busy. A job that does not begin soon, because every slot is busy for longer or
 none takes it within a second, is handed back, so that another supervisor may run it.
 So is a job that expires meanwhile: the store cancels it. What was asked for before a
-fence (`fencing`) is handed back wherever it turns up.
+fence (`fencing`) is handed back wherever it turns up. So is a job that a rate counts as
+begun by a moment that has passed: in any time, no more begin than the rate allows.
 
 The gates decide whether a job may begin (`gate`). They are asked in one pass over a
 pool's backlog, in one order; what they refuse for good goes back at the end of it.
@@ -25,6 +26,14 @@ from jobpool.supervisor.machine.admission.probation import Probation
 from jobpool.supervisor.machine.attempts.idle import IdleChildren
 from jobpool.supervisor.machine.attempts.residual_memory import first_with_room
 from jobpool.supervisor.machine.attempts.running import Running
+from jobpool.supervisor.machine.dispatch.backlog import (
+    HOLD_S,
+    behind_the_first,
+    distrusted,
+    expired,
+    held_until_s,
+    late,
+)
 from jobpool.supervisor.machine.dispatch.prefetch import Prefetch
 from jobpool.supervisor.machine.state.durations import BRISK_S
 from jobpool.supervisor.machine.state.pool import Pool
@@ -33,8 +42,6 @@ from jobpool.supervisor.machine.state.step import Step
 
 SENDABLE_MAX_BYTES = 12 * 2**20
 """Well below the longest frame that can be sent."""
-HOLD_S = 1.0
-"""A leased job that no slot has taken by then is handed back."""
 _ON_THE_WAY = (SlotState.RETIRING, SlotState.FORKING, SlotState.STARTING)
 
 
@@ -100,6 +107,9 @@ class Dispatcher:
             for pool in self._pools.values():
                 self.dispatch(pool)
             self.hint()
+        if step.permits_freed:
+            step.permits_freed = False
+            self.hint()
         if self._must_not_ask():
             return
         wanted = {
@@ -109,8 +119,12 @@ class Dispatcher:
         }
         if not wanted:
             return
+        ahead = {}
         for name, room in wanted.items():
-            self._pools[name].asked = room
+            pool = self._pools[name]
+            pool.asked = room
+            if room > pool.free:
+                ahead[name] = room - pool.free
         self.waiting = True
         self._asked_epoch, self._asked_s = step.epoch, step.now_s + step.slept_s
         probation = self._probation
@@ -120,6 +134,7 @@ class Dispatcher:
                 suspects=probation.takes_suspects,
                 alone=probation.is_empty,
                 held=frozenset[str]().union(*(gate.held() for gate in self._gates)),
+                ahead=ahead,
             )
         )
 
@@ -206,7 +221,7 @@ class Dispatcher:
         idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
         are_all_used = len(idle) <= room
         while room > 0 and idle:
-            self._drop_expired(pool, back)
+            back += expired(pool, self._step.now_s + self._step.slept_s)
             if not pool.backlog or self._has_to_wait(pool.backlog[0]):
                 return
             slot = first_with_room(idle, pool.backlog[0].limits)
@@ -232,7 +247,7 @@ class Dispatcher:
 
         Gates that are open are not asked, so this is normally free.
         """
-        back = self._distrusted(pool)
+        back = distrusted(pool, self._step.epoch)
         asked = [gate for gate in self._gates if gate.sorts_out and not gate.is_open]
         if not asked:
             return back
@@ -281,10 +296,10 @@ class Dispatcher:
     def held_too_long(self, pool: Pool) -> None:
         """Hand back jobs that no slot took in time."""
         step, lasts_from_s = self._step, pool.lasts_from_s()
-        back: list[Lease] = []
-        while pool.backlog and _held_until_s(pool, lasts_from_s) <= step.now_s:
+        back = late(pool, step.now_s + step.slept_s)
+        while pool.backlog and held_until_s(pool, lasts_from_s) <= step.now_s:
             if any(gate.keeps(pool.backlog[0]) for gate in self._gates):
-                back += self._behind_the_first(pool)
+                back += behind_the_first(pool, step.now_s)
                 step.wake_at(step.now_s + HOLD_S)
                 break
             back.append(pool.backlog.popleft().lease)
@@ -292,15 +307,9 @@ class Dispatcher:
                 pool.durations.took([HOLD_S])  # it is not as fast as its jobs were
         else:
             if pool.backlog:
-                step.wake_at(_held_until_s(pool, lasts_from_s))
+                step.wake_at(held_until_s(pool, lasts_from_s))
+        step.wake_at(pool.begin_by_s - step.slept_s)
         step.hand_back(back)
-
-    def _behind_the_first(self, pool: Pool) -> list[Lease]:
-        """Take out what has waited too long behind a first job that may wait on."""
-        back, now_s = [], self._step.now_s
-        while len(pool.backlog) > 1 and pool.backlog[-1].leased_s + HOLD_S <= now_s:
-            back.append(pool.backlog.pop().lease)
-        return back
 
     def give_up(self, pool: Pool) -> None:
         """Hand back a pool's whole backlog."""
@@ -317,7 +326,7 @@ class Dispatcher:
 
     def put_back(self, pool: Pool, jobs: list[Assigned]) -> None:
         """Put jobs that their child never began back at the front of the backlog."""
-        pool.backlog.extendleft(reversed(self._step.wanted(jobs)))
+        pool.put_back(self._step.wanted(jobs))
         self._step.wake_at(self._step.now_s)
         self.dispatch(pool)
 
@@ -349,9 +358,15 @@ class Dispatcher:
             leased_s=step.now_s,
             slept_s=step.slept_s,
             epoch=step.epoch,
+            begin_by_s=NEVER_S
+            if lease.begin_within_s is None
+            else self._asked_s + lease.begin_within_s,
         )
         pool = self._pools[lease.pool]
         pool.weigh(size)
+        if job.begin_by_s < pool.begin_by_s:
+            pool.begin_by_s = job.begin_by_s
+            step.wake_at(job.begin_by_s - step.slept_s)
         if lease.suspect:
             pool.backlog.appendleft(job)
             self._probation.take(job)
@@ -367,25 +382,3 @@ class Dispatcher:
             return NEVER_S
         left_s = (expires_at_ms - lease.leased_at_ms) / 1000
         return self._asked_s + left_s
-
-    def _drop_expired(self, pool: Pool, back: list[Lease]) -> None:
-        """Take expired jobs from the front of the backlog."""
-        backlog, now_s = pool.backlog, self._step.now_s + self._step.slept_s
-        while backlog and backlog[0].expires_s <= now_s:
-            back.append(backlog.popleft().lease)
-
-    def _distrusted(self, pool: Pool) -> list[Lease]:
-        """Take out jobs that came back from a child after a fence.
-
-        They are always at the front of the backlog.
-        """
-        backlog, epoch = pool.backlog, self._step.epoch
-        back = []
-        while backlog and backlog[0].epoch != epoch:
-            back.append(backlog.popleft().lease)
-        return back
-
-
-def _held_until_s(pool: Pool, lasts_from_s: float) -> float:
-    """Return until when the first job waits."""
-    return min(pool.backlog[0].leased_s + HOLD_S, lasts_from_s)

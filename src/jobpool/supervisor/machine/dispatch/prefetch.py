@@ -6,9 +6,9 @@ whichever slot is free first.
 
 A job that was sent ahead can be recalled until its child begins it. Still, none is sent
 behind an attempt that already runs long, nor to a child that is about to be replaced,
-and never one that expires: the child would not know. Of a kind with large results no
-more are sent than the store can write soon, and none while many of the pool's large
-results are unwritten.
+and never one that expires, or that a rate counts as begun soon: the child would not
+know. Of a kind with large results no more are sent than the store can write soon, and
+none while many of the pool's large results are unwritten.
 
 A child with half of its share left is sent more: one that had to ask would stand still
 until they come.
@@ -100,7 +100,7 @@ class Prefetch:
                 room = min(room, HEAVY_MAX)
             is_one_of_many = durations.fast or len(backlog) >= pool.size
             has_room = held + len(jobs) <= room and is_one_of_many
-            if job.expires_s < NEVER_S or not has_room:
+            if job.expires_s < NEVER_S or job.begin_by_s < NEVER_S or not has_room:
                 break
             if not all(gate.admits_behind(job, slot) for gate in gates):
                 break

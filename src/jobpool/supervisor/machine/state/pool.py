@@ -58,6 +58,10 @@ class Pool:
         self.spare = spare
         """Children kept ready beyond the size, so that a fresh one is available."""
         self.backlog: deque[Assigned] = deque()
+        self.free = 0
+        """Slots that nothing is leased for yet, when `capacity` was called last."""
+        self.begin_by_s = NEVER_S
+        """No job in the backlog must have begun earlier than that."""
         self.heaviest_bytes = 1
         """Roughly the largest arguments of a leased job lately."""
         self.unwritten = Unwritten()
@@ -106,6 +110,7 @@ class Pool:
             elif state in _DYING and slot.queue:
                 dying += 1
         free = max(0, min(able, self.size - busy - dying))
+        self.free = max(0, free - len(self.backlog))
         room = free - len(self.backlog) - self.asked
         if self.durations.fast:
             backlog = self.size * int(BACKLOG_S / max(self.durations.p95_s, BRIEFEST_S))
@@ -159,6 +164,11 @@ class Pool:
         if found is None:
             found = self._durations_by_kind[kind] = Durations()
         return found
+
+    def put_back(self, jobs: Sequence[Assigned]) -> None:
+        """Put jobs that never began back to the front of the backlog, in order."""
+        self.backlog.extendleft(reversed(jobs))
+        self.begin_by_s = min((self.begin_by_s, *(job.begin_by_s for job in jobs)))
 
     def weigh(self, size_bytes: int) -> None:
         """Note the size of a leased job's arguments; older sizes fade."""

@@ -1,9 +1,9 @@
 """A slot: room for one child. Its states, and what each event means in each.
 
 `ACTIONS` is total over states and events. A cell names the method of
-`starting.Starting`, `running.Running`, `progress.ProgressReports`, `killing.Killing` or
-`idle.IdleChildren` that handles it. `ignore` and `impossible` are cells like any other,
-so that a test can walk the whole table.
+`starting.Starting`, `running.Running`, `progress.ProgressReports`, `permits.Permits`,
+`killing.Killing` or `idle.IdleChildren` that handles it. `ignore` and `impossible` are
+cells like any other, so that a test can walk the whole table.
 
     EMPTY -> FORKING -> STARTING -> IDLE <-> BUSY
                                      |        |
@@ -171,6 +171,7 @@ ACTIONS: Mapping[SlotState, Mapping[SlotEvent, str]] = {
         _E.DONE: "done",
         _E.BEAT: "beat",
         _E.ASK: "ask",
+        _E.PERMIT: "permit",
         _E.EXITED: "died",
         _E.OVER_MEMORY: "over_memory",
         _E.OVER_PROCESSES: "over_processes",
@@ -206,6 +207,8 @@ class Assigned(msgspec.Struct):
     """How long this host had slept at the grant."""
     epoch: int = 0
     """The step's, when it was asked for."""
+    begin_by_s: float = NEVER_S
+    """A rate counts it as begun by then: it may not begin later; as `expires_s`."""
     seq: int = 0
     sent_s: float = NEVER_S
     """Monotonic time at which it was sent to its child."""

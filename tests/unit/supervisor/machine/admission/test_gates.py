@@ -11,6 +11,7 @@ from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.admission.circuit_breakers import CircuitBreakers
 from jobpool.supervisor.machine.admission.gate import Gate
+from jobpool.supervisor.machine.admission.host_quotas import HostQuotas
 from jobpool.supervisor.machine.admission.memory import REASON as MEMORY
 from jobpool.supervisor.machine.admission.memory import MemoryGate
 from jobpool.supervisor.machine.admission.probation import ALONE, ITS_TURN, Probation
@@ -92,10 +93,11 @@ def test_gates_are_asked_in_a_fixed_order() -> None:
     world = World().up()
     assert [type(gate) for gate in gates(world)] == [
         CircuitBreakers,
+        HostQuotas,
         Probation,
         MemoryGate,
     ]
-    assert [gate.sorts_out for gate in gates(world)] == [True, False, False]
+    assert [gate.sorts_out for gate in gates(world)] == [True, True, False, False]
 
 
 def test_a_job_refused_for_memory_is_told_so() -> None:
@@ -105,7 +107,7 @@ def test_a_job_refused_for_memory_is_told_so() -> None:
     world.job()
     world.job()
     world.notify()
-    assert refusals(world, waiting(world)) == [None, None, MEMORY]
+    assert refusals(world, waiting(world)) == [None, None, None, MEMORY]
 
 
 def test_beside_a_suspect_nothing_begins_and_the_suspect_waits_its_turn() -> None:
@@ -118,9 +120,9 @@ def test_beside_a_suspect_nothing_begins_and_the_suspect_waits_its_turn() -> Non
     other = msgspec.structs.replace(waiting_lease(world), suspect=False)
     world.notify()
     assert waiting(world).lease.id == suspect.id
-    assert refusals(world, waiting(world)) == [None, ITS_TURN, None]
+    assert refusals(world, waiting(world)) == [None, None, ITS_TURN, None]
     beside = msgspec.structs.replace(waiting(world), lease=other)
-    assert refusals(world, beside)[1] == ALONE
+    assert refusals(world, beside)[2] == ALONE
     assert running(world) == {1}
 
 
