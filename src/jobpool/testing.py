@@ -211,6 +211,7 @@ def running(
     key: str | None = None,
     priority: int = 0,
     schedule: ScheduledTick | None = None,
+    snoozes: int = 0,
 ) -> Iterator[Rehearsal]:
     """Make `jobpool.current` work in the block, as if a job were running.
 
@@ -228,6 +229,7 @@ def running(
         key: the job's.
         priority: the job's.
         schedule: the tick that it is of; None: no schedule has made it.
+        snoozes: attempts in a row before this one that snoozed.
 
     Yields:
         A record of what the handler does.
@@ -252,6 +254,7 @@ def running(
         key=key,
         priority=priority,
         scheduled=schedule,
+        snoozes=snoozes,
     )
     outer_channel, outer = channel(), _current_if_any()
     enter(rehearsal, attempted)

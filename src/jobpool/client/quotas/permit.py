@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from jobpool.core.application.current import Channel, PermitReply, channel
+from jobpool.core.application.current import Channel, PermitReply, channel, current
 from jobpool.core.rules.quotas import definition
 from jobpool.errors import Snooze, Throttled, Throttles, UsageError
 
@@ -17,7 +17,9 @@ _ERRORS_FROM = 400
 UNTOLD_AFTER_S = 5.0
 """How long a 429 blocks that does not say how long."""
 _BACK_IN_S = 5.0
-"""When a job comes back that has got no permit, and nobody knows when there is one."""
+"""When a job comes back that has got no permit, and nobody knows when there is one; it
+waits longer each time: snoozes are counted, and it should not be dead by midnight."""
+_BACK_MORE_S = 600.0
 _LOOK_S = 1.0
 """A thread that waits for an answer looks at least so often."""
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.0005, 0.02
@@ -215,9 +217,10 @@ class Permit:
         if reply.refused:
             raise UsageError(f"no permit of {name!r}: {reply.refused}")
         if not reply.granted:
+            soonest_s = max(reply.retry_in_s or _BACK_IN_S, 1.0)
+            more_s = min(_BACK_IN_S * current().snoozes, _BACK_MORE_S)
             raise Snooze(
-                max(reply.retry_in_s or _BACK_IN_S, 1.0),
-                f"quota {name} had no permit for it in time",
+                soonest_s + more_s, f"quota {name} had no permit for it in time"
             )
         _around.set((*_around.get(), self))
 

@@ -171,6 +171,7 @@ class Current:
         tenant: on whose behalf it runs, from its ``options``; or None.
         key: its idempotency key, likewise; or None.
         priority: likewise; 0 by default.
+        snoozes: how many attempts in a row before this one snoozed.
         limits: what this attempt may use, and how often the job may fail.
     """
 
@@ -185,6 +186,7 @@ class Current:
         "kind",
         "limits",
         "priority",
+        "snoozes",
         "tenant",
         "token",
     )
@@ -204,6 +206,7 @@ class Current:
         key: str | None = None,
         priority: int = 0,
         scheduled: Scheduled | ScheduledTick | None = None,
+        snoozes: int = 0,
     ) -> None:
         self.id = job_id
         self.kind = kind
@@ -215,6 +218,7 @@ class Current:
         self.tenant = tenant
         self.key = key
         self.priority = priority
+        self.snoozes = snoozes
         self._channel = channel
         self._scheduled = scheduled
 

@@ -298,6 +298,7 @@ class Child:
             key=job.key,
             priority=job.priority,
             scheduled=job.schedule,
+            snoozes=job.snoozes,
         )
         running.enter(channel, current)
         context = contextvars.copy_context()

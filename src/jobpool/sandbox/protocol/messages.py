@@ -155,6 +155,8 @@ class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
     """The codec that its data is encoded with; None: it is plain."""
     schedule: Scheduled | None = None
     """The tick that it is, if a schedule has made it."""
+    snoozes: int = 0
+    """Attempts in a row before this one that snoozed."""
 
 
 class Answer(msgspec.Struct, tag="answer", array_like=True):

@@ -115,6 +115,18 @@ def test_without_a_permit_in_time_the_job_snoozes(stripe, rehearsal):
     assert rehearsal.permits == []
 
 
+def test_who_waits_in_vain_again_and_again_comes_back_less_often(stripe):
+    """A thousand snoozes in a row end a job: here they take days."""
+    total_s = 0.0
+    for snoozes in range(1000):
+        with testing.running(snoozes=snoozes) as rehearsal:
+            rehearsal.use_up(stripe, 0)
+            with pytest.raises(Snooze) as caught:
+                stripe.permit().__enter__()
+        total_s += caught.value.after
+    assert 6 * 86400 < total_s < 7 * 86400
+
+
 def test_the_wait_is_the_quotas_own_unless_it_is_given(stripe, rehearsal):
     waits = []
     ask = rehearsal.ask_permit

@@ -278,6 +278,7 @@ def _run_job(job: Assigned) -> RunJob:
         tenant=lease.tenant,
         codec=lease.codec,
         schedule=lease.schedule,
+        snoozes=lease.snoozes,
     )
 
 
