@@ -90,33 +90,25 @@ def taken(pace: Pace, tat_us: int, now_us: int, cost: int) -> int:
     return before + math.ceil(cost * pace.interval_us)
 
 
-def held_from_us(pace: Pace, tat_us: int, now_us: int) -> int:
-    """Return what `returned` must know of a permit: keep it with the permit.
-
-    Args:
-        pace: the rate.
-        tat_us: the arrival time before the permit was granted.
-        now_us: the time of the claim.
-    """
-    return max(settled(pace, tat_us, now_us), now_us)
-
-
 def returned(pace: Pace, tat_us: int, now_us: int, cost: int, held_from_us: int) -> int:
     """Return the new arrival time after permits came back unused.
 
-    While permits were away, the bucket filled up; had they been there, it might have
-    been full and gained nothing. So what it gained beyond that is not given back. In a
-    bucket that is in demand, that is nothing.
+    While they were away, the bucket gained permits; had they been there, it might have
+    been full and gained none. So what it gained is not given back. (It would be too
+    much to say "if it was full": what had emptied it may have come back as well.)
 
     Args:
         pace: the rate.
         tat_us: the arrival time now.
         now_us: the time now.
         cost: all permits that come back now together.
-        held_from_us: the least `held_from_us` of them.
+        held_from_us: when the first of them was granted.
     """
-    back = math.floor(cost * pace.interval_us) - max(0, now_us - held_from_us)
-    return settled(pace, tat_us, now_us) - max(0, back)
+    away_us = now_us - held_from_us
+    if away_us < 0:  # the clock was set back: nobody knows
+        return settled(pace, tat_us, now_us)
+    back_us = math.floor(cost * pace.interval_us) - away_us
+    return settled(pace, tat_us, now_us) - max(0, back_us)
 
 
 def next_at_us(pace: Pace, tat_us: int, now_us: int, cost: int) -> int:

@@ -11,7 +11,6 @@ from jobpool.core.rules.quotas.definition import Rate, parse_rate
 from jobpool.core.rules.quotas.gcra import (
     DELAY_MIN_S,
     available,
-    held_from_us,
     next_at_us,
     pace,
     returned,
@@ -66,13 +65,12 @@ class Bucket:
         self.away = []
 
     def claim(self, now_us, clock_us, most):
-        """Grant at most so many; return how many, and what to keep with them."""
+        """Grant at most so many; return how many."""
         self.tat_us = settled(self.pace, self.tat_us, clock_us)
         count = min(most, available(self.pace, self.tat_us, clock_us))
-        since_us = held_from_us(self.pace, self.tat_us, clock_us)
         if count:
             self.tat_us = taken(self.pace, self.tat_us, clock_us, count)
-        return count, since_us
+        return count
 
     def bring_back(self, until_us):
         """Return the permits whose time has come."""
@@ -100,7 +98,7 @@ def test_no_window_of_begins_has_too_many(given_pace, steps):
     bucket, now_us = Bucket(one), EPOCH_US
     for pause, in_seconds, most, late in steps:
         now_us += int(pause * (SECOND_US if in_seconds else one.interval_us))
-        count, _ = bucket.claim(now_us, now_us, most)
+        count = bucket.claim(now_us, now_us, most)
         bucket.begins.append((now_us + int(late * late_us(one)), count))
     assert over(bucket.begins, rate, burst) is None
 
@@ -115,9 +113,9 @@ def test_permits_that_come_back_let_nobody_begin_too_early(given_pace, steps, aw
         unit_us = SECOND_US if in_seconds else one.interval_us
         now_us += int(pause * unit_us)
         bucket.bring_back(now_us)
-        count, since_us = bucket.claim(now_us, now_us, most)
+        count = bucket.claim(now_us, now_us, most)
         if count and late < 0.5:
-            heappush(bucket.away, (now_us + int(back * unit_us), count, since_us))
+            heappush(bucket.away, (now_us + int(back * unit_us), count, now_us))
         else:
             bucket.begins.append((now_us + int((2 * late - 1) * late_us(one)), count))
     assert over(bucket.begins, rate, burst) is None
@@ -133,7 +131,7 @@ def test_a_clock_that_is_set_back_lets_nobody_begin_too_early(given_pace, steps,
         now_us += int(pause * (SECOND_US if in_seconds else one.interval_us))
         if seconds > 80:
             behind_us += int(seconds * SECOND_US)
-        count, _ = bucket.claim(now_us, now_us - behind_us, most)
+        count = bucket.claim(now_us, now_us - behind_us, most)
         bucket.begins.append((now_us + int(late * late_us(one)), count))
     assert over(bucket.begins, rate, burst) is None
 
@@ -175,19 +173,39 @@ def test_permits_that_come_back_at_once_are_all_there_again(given_pace, cost):
     assert 0 <= back - EPOCH_US <= 1
 
 
-def test_permits_that_come_back_to_a_bucket_in_demand_are_all_there_again():
-    """It was never full while they were away, so that it gained nothing."""
+def test_permits_that_come_back_late_bring_what_the_bucket_has_not_gained_since():
     one = pace(Rate(50, 1))
-    now_us = EPOCH_US
-    tat_us = taken(one, 0, now_us, 50)
-    now_us += 600_000
-    have = available(one, tat_us, now_us)
-    since_us = held_from_us(one, tat_us, now_us)
-    tat_us = taken(one, tat_us, now_us, have)
-    now_us += 250_000
-    before = available(one, tat_us, now_us)
-    tat_us = returned(one, tat_us, now_us, have, since_us)
-    assert available(one, tat_us, now_us) == before + have
+    tat_us = taken(one, 0, EPOCH_US, 50)
+    later_us = EPOCH_US + 200_000  # ten intervals
+    back_us = returned(one, tat_us, later_us, 50, EPOCH_US)
+    assert tat_us - back_us == 40 * one.interval_us
+    assert returned(one, tat_us, EPOCH_US + 2 * SECOND_US, 50, EPOCH_US) == tat_us
+
+
+def test_permits_from_a_time_to_come_bring_nothing_back():
+    """The clock was set back: nobody knows how long they were away."""
+    one = pace(Rate(50, 1))
+    tat_us = taken(one, 0, EPOCH_US, 50)
+    assert returned(one, tat_us, EPOCH_US, 50, EPOCH_US + 1) == tat_us
+
+
+def test_what_emptied_a_bucket_for_others_may_come_back_before_theirs():
+    """Permits are away from when they were granted, not from when others filled it.
+
+    Else seven would begin here within 1.5 s, where 6.5 may.
+    """
+    one = pace(Rate(1, 1), 5)
+    bucket = Bucket(one)
+    for count in (3, 1):
+        assert bucket.claim(EPOCH_US, EPOCH_US, count) == count
+    heappush(bucket.away, (EPOCH_US + SECOND_US, 3, EPOCH_US))
+    heappush(bucket.away, (EPOCH_US + 3 * SECOND_US, 1, EPOCH_US))
+    for at_ms, most in ((2000, 4), (3500, 3)):
+        now_us = EPOCH_US + at_ms * 1000
+        bucket.bring_back(now_us)
+        count = bucket.claim(now_us, now_us, most)
+        bucket.begins.append((now_us + (at_ms == 2000) * late_us(one), count))
+    assert over(bucket.begins, Rate(1, 1), 5) is None
 
 
 @given(paced())
