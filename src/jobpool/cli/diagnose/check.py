@@ -16,6 +16,11 @@ from jobpool.cli.context import (
     published_kinds,
     sources_of,
 )
+from jobpool.cli.diagnose.quotas import (
+    declared,
+    declared_objects,
+    print_declared,
+)
 from jobpool.cli.diagnose.schedules import (
     outlook_objects,
     outlooks,
@@ -55,8 +60,8 @@ _SQLITE = "sqlite:///"
 def check(group: LaunchFlags, /, **flags: Any) -> None:
     """Check configuration, application and store; start nothing.
 
-    Prints every setting in force and where it comes from, and when the schedules that
-    the application declares come next.
+    Prints every setting in force and where it comes from, the quotas and who needs
+    them, and when the schedules that the application declares come next.
     """
     given = LaunchFlags(**flags).over(group)
     configuration = configuration_of(given)
@@ -76,16 +81,18 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
         remarks.append(f"the store does not exist yet; the first start creates {url}")
     app = configuration.settings.app
     remarks += taken_names(report.schedules, stored or (), app)
+    quotas = declared(report)
     schedules = list(outlooks(report.schedules, stored or (), now_ms()))
     problems += [
         f"schedule {one.name!r}: {s.problem}" for one, s in schedules if s.problem
     ]
     if given.as_json:
         _print_objects(configuration, limits, problems, remarks)
-        for said in outlook_objects(schedules):
+        for said in (*declared_objects(*quotas), *outlook_objects(schedules)):
             print_json(encodable(said))
     else:
         _print(configuration, limits)
+        print_declared(*quotas)
         print_outlooks(schedules)
         for remark in remarks:
             print_line(f"note: {remark}")

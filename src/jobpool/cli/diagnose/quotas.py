@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jobpool.cli.jobs.quota_words import numbers_words
+from jobpool.cli.jobs.quota_words import costs_words, numbers_words
 from jobpool.cli.output import counted, heading, print_line, print_table
-from jobpool.core.rules.quotas.definition import Limits, Need, Quota
+from jobpool.core.application.app_report import AppReport
+from jobpool.core.rules.quotas.definition import Limits, Need, Quota, own_cap
 from jobpool.store.records import QuotaRow
 
 _SHOWN_MAX = 10
@@ -71,13 +72,24 @@ def summary(rows: Sequence[QuotaRow]) -> list[Mapping[str, Any]]:
     ]
 
 
-def users(needs: Mapping[str, Sequence[Need]]) -> dict[str, list[str]]:
-    """Return by quota which kinds need it, with what it costs them."""
-    found: dict[str, list[str]] = {}
+def declared(report: AppReport) -> tuple[Limits, dict[str, tuple[Need, ...]]]:
+    """Return the quotas of an application, and what its kinds need of them."""
+    quotas, needs = [*report.quotas], {}
+    for spec in report.handlers:
+        needs[spec.kind] = spec.needs
+        if spec.concurrency is not None:
+            quota, need = own_cap(spec.kind, spec.concurrency)
+            quotas.append(quota)
+            needs[spec.kind] += (need,)
+    return Limits(quotas=tuple(quotas)), needs
+
+
+def _costs(needs: Mapping[str, Sequence[Need]]) -> dict[str, dict[str, int]]:
+    """Return by quota what a job of each kind takes of it."""
+    found: dict[str, dict[str, int]] = {}
     for kind, its in needs.items():
         for need in its:
-            cost = "" if need.cost == 1 else f" (cost {need.cost})"
-            found.setdefault(need.quota, []).append(f"{kind}{cost}")
+            found.setdefault(need.quota, {})[kind] = need.cost
     return found
 
 
@@ -85,7 +97,7 @@ def print_declared(limits: Limits, needs: Mapping[str, Sequence[Need]]) -> None:
     """Print the quotas that code and configuration define, and who needs them."""
     if limits.quotas:
         heading("QUOTAS")
-        kinds = users(needs)
+        costs = _costs(needs)
         print_table(
             ("QUOTA", "LIMITS", "PER", "KINDS", "FROM"),
             (
@@ -93,7 +105,7 @@ def print_declared(limits: Limits, needs: Mapping[str, Sequence[Need]]) -> None:
                     quota.name,
                     numbers_words(quota) or None,
                     _per(quota),
-                    ", ".join(kinds.get(quota.name, [])) or "permit() only",
+                    costs_words(costs.get(quota.name, {})) or "permit() only",
                     quota.source,
                 )
                 for quota in limits.quotas
@@ -115,7 +127,7 @@ def declared_objects(
     limits: Limits, needs: Mapping[str, Sequence[Need]]
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the same for ``--json``."""
-    kinds = users(needs)
+    costs = _costs(needs)
     for quota in limits.quotas:
         yield {
             "quota": quota.name,
@@ -124,7 +136,7 @@ def declared_objects(
             "burst": quota.burst_in_force,
             "per": quota.per,
             "scope": "host" if quota.host_only else "fleet",
-            "kinds": kinds.get(quota.name, []),
+            "costs": costs.get(quota.name, {}),
             "from": quota.source,
         }
     for rule in limits.tenants:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jobpool.cli.output import ago
@@ -22,6 +23,13 @@ def numbers_words(numbers: Quota | Tenant) -> str:
         burst = numbers.rate.default_burst if numbers.burst is None else numbers.burst
         parts.append(f"{numbers.rate} with burst {burst:,}")
     return ", ".join(parts)
+
+
+def costs_words(costs: Mapping[str, int]) -> str:
+    """Return which kinds need a quota, and what a job of each takes of it."""
+    return ", ".join(
+        kind if cost == 1 else f"{kind} (cost {cost})" for kind, cost in costs.items()
+    )
 
 
 def named(quota: str, value: str, per: str | None = None) -> str:

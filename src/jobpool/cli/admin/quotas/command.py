@@ -31,7 +31,11 @@ class _Quotas(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Quotas, invoke_without_command=True)
+@click.group(
+    cls=_Quotas,
+    invoke_without_command=True,
+    subcommand_metavar="[NAME | COMMAND [ARGS]...]",
+)
 @store_flags
 @json_flag
 @click.pass_context
