@@ -51,6 +51,33 @@ def test_check_speaks_json(folder):
     assert limits["timeout"]["value"] == 30
 
 
+def test_check_shows_quotas_with_who_needs_them(folder):
+    """Also one that only `permit()` asks for, and a kind's own cap."""
+    (folder / "jobs.py").write_text(
+        "from jobpool import JobPool\n"
+        "jobs = JobPool()\n"
+        "stripe = jobs.quota('stripe', rate='10/s', burst=20, concurrency=8)\n"
+        "gpu = jobs.quota('gpu', concurrency=1, scope='host')\n"
+        "mail = jobs.quota('mail', concurrency=3)\n"
+        "@jobs.job('io', kind='pay', quotas=[stripe.cost(2), gpu], concurrency=4)\n"
+        "def pay(cents: int) -> None: ...\n"
+    )
+    lines = [" ".join(line.split()) for line in run("check").stdout.splitlines()]
+    for words in (
+        "stripe 8 at once, 10/s with burst 20 - pay (cost 2) code",
+        "gpu 1 at once host pay code",
+        "mail 3 at once - permit() only code",
+        "kind:pay 4 at once - pay code",
+    ):
+        assert words in lines
+    found = {
+        row["quota"]: row for row in rows(run("check", "--json")) if "quota" in row
+    }
+    assert found["stripe"]["costs"] == {"pay": 2}
+    assert (found["stripe"]["rate"], found["stripe"]["burst"]) == ("10/s", 20)
+    assert found["gpu"]["scope"] == "host"
+
+
 @pytest.mark.parametrize(
     ("file", "message"),
     [

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from jobpool.cli.jobs.quota_words import numbers_words, opens_words, window_words
+from jobpool.cli.jobs.quota_words import (
+    costs_words,
+    numbers_words,
+    opens_words,
+    window_words,
+)
 from jobpool.cli.output import ago, counted, pause_words
 from jobpool.core.event_lines import iso_time
 from jobpool.core.rules.quotas.definition import Quota, Tenant
@@ -138,13 +143,7 @@ def facts(
     yield "differs", f"{row.differing}: the stricter holds" if row.differing else ""
     if row.paused is not None:
         yield "paused", pause_words(row.paused, now_ms)
-    yield (
-        "kinds",
-        ", ".join(
-            kind if costs.get(kind, 1) == 1 else f"{kind} (cost {costs[kind]})"
-            for kind in row.kinds
-        ),
-    )
+    yield "kinds", costs_words({kind: costs.get(kind, 1) for kind in row.kinds})
     yield "waiting", counted(row.waiting, "job") if row.waiting else ""
 
 
