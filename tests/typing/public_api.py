@@ -154,6 +154,19 @@ async def charge(vendor_id: str, cents: int) -> str:
 def quotas() -> None:
     assert_type(charge.enqueue("visa", 5), Job[str])
     assert_type(stripe.name, str)
+    assert_type(jobs.quotas.set("stripe", rate="5/s", duration="2h"), bool)
+    assert_type(jobs.quotas.reset("stripe", note="why"), bool)
+    for one in jobs.quotas.list():
+        assert_type(one.rate, str | None)
+        assert_type(one.set_until, datetime | None)
+    for bucket in jobs.quotas.buckets("stripe", 5):
+        assert_type(bucket.free, int | None)
+    assert_type(jobs.tenants.set("acme", concurrency=10), bool)
+    assert_type(jobs.tenants.remove("acme"), bool)
+    for rule in jobs.tenants.list():
+        assert_type(rule.concurrency, int | None)
+    assert_type(jobs.pause(quota="stripe", duration="10m"), bool)
+    assert_type(jobs.resume(tenant="acme"), bool)
 
 
 def schedules() -> None:
@@ -209,6 +222,9 @@ def is_wrong() -> None:
     jobs.replay(17, thumbnail)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.schedule("a", thumbnail, every="1h")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.schedule("a", thumbnail.call(5), every="1h")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.quotas.set("stripe", rate=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.quotas.set("stripe", limit=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    jobs.tenants.set("acme", 10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     jobs.schedules.put("a", fetch.call("u"), evry="1h")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     jobs.schedules.put("a", fetch.call("u"), overlap="no")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.schedules.backfill("a", "2026-01-01", 5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -14,11 +14,9 @@ from jobpool.store.records import QuotaRow
 _SHOWN_MAX = 10
 
 
-def differing(rows: Sequence[QuotaRow]) -> Iterator[str]:
-    """Yield which quotas' definitions differ, and what that means."""
-    for row in rows:
-        if row.differing:
-            yield f"quota {row.name}: {row.differing}: the stricter holds"
+def differing(rows: Sequence[QuotaRow]) -> list[str]:
+    """Return which quotas' definitions differ, where, and what that means."""
+    return [row.differing for row in rows if row.differing]
 
 
 def print_summary(rows: Sequence[QuotaRow]) -> None:
@@ -26,7 +24,7 @@ def print_summary(rows: Sequence[QuotaRow]) -> None:
     waiting = sorted(
         (row for row in rows if row.waiting), key=lambda row: (-row.waiting, row.name)
     )
-    remarks = [*differing(rows)]
+    remarks = differing(rows)
     if not waiting and not remarks:
         return
     heading("QUOTAS")

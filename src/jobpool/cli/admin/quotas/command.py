@@ -16,6 +16,7 @@ from jobpool.cli.admin.quotas.records import (
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import group_flags, json_flag, store_flags
 from jobpool.cli.output import encodable, print_json, print_rows
+from jobpool.core.safe_text import one_line
 
 
 class _Quotas(click.Group):
@@ -59,11 +60,7 @@ def quotas(
         print_rows(COLUMNS, [cells(one, now) for one in rows], right=RIGHT, spare=SPARE)
         for one in rows:
             if one.row.differing:
-                click.echo(
-                    f"note: quota {one.row.name}: {one.row.differing}: the stricter "
-                    "holds",
-                    err=True,
-                )
+                click.echo(f"note: {one_line(one.row.differing)}", err=True)
     else:
         click.echo(
             "note: no supervisor that runs publishes a quota: those that code declares "

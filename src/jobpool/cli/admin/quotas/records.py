@@ -140,7 +140,7 @@ def facts(
         yield "from", quota.source
     if row.override is not None:
         yield "set", override_words(row.override, now_ms)
-    yield "differs", f"{row.differing}: the stricter holds" if row.differing else ""
+    yield "differs", row.differing or ""
     if row.paused is not None:
         yield "paused", pause_words(row.paused, now_ms)
     yield "kinds", costs_words({kind: costs.get(kind, 1) for kind in row.kinds})

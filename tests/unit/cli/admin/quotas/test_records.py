@@ -103,7 +103,7 @@ def test_a_quota_is_told_with_its_numbers_and_who_says_them():
         facts(
             row(
                 override=override,
-                differing="web1 has concurrency 8, web2 has 12",
+                differing="web1 says 8, web2 says 12; the stricter number holds",
                 kinds=("shop.charge", "shop.refund"),
                 waiting=1,
             ),
@@ -115,7 +115,7 @@ def test_a_quota_is_told_with_its_numbers_and_who_says_them():
     assert found["means"] == "at most 30 within any second, 620 within any minute"
     assert found["set"].startswith("rate 5/s, by ann, until 2027-01-15T08:00:00")
     assert found["set"].endswith(": busy")
-    assert found["differs"].endswith(": the stricter holds")
+    assert found["differs"].startswith("web1 says 8, web2 says 12; ")
     assert found["kinds"] == "shop.charge (cost 2), shop.refund"
     assert found["waiting"] == "1 job"
 
