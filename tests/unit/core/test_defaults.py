@@ -77,6 +77,7 @@ SAID = {
     "quotas.rules.Published": {},
     "Quota": {"wait_s": 5.0, "throttle_max_s": 900.0, "source": "code"},
     "Need": {"cost": 1},
+    "PermitAsk": {"cost": 1},
     "Rule": {"tz": "UTC"},
     "schedules.policy.Policy": {
         "missed": "one",

@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.core.config.file import ConfigFile
-from jobpool.core.config.options import ENVIRONMENT, KIND, POOL, RETENTION, TOP
+from jobpool.core.config.options import (
+    ENVIRONMENT,
+    KIND,
+    POOL,
+    QUOTA,
+    RETENTION,
+    TENANT,
+    TOP,
+    Option,
+)
+from jobpool.core.rules.quotas.definition import check_name
 from jobpool.errors import ConfigError
 
 Path = tuple[str, ...]
 EVERY = "*"
+TENANT_MAX_CHARS = 200
 
 
 class Sourced(msgspec.Struct, frozen=True):
@@ -132,14 +143,19 @@ def _from_file(file: ConfigFile) -> Iterator[tuple[Path, Sourced]]:
         elif key == "kinds":
             for name, table in _tables(file, "kinds", value):
                 check_kind(name)
-                section = f"kinds.{_quoted(name)}"
+                section = f"kinds.{quoted(name)}"
                 yield from _section(file, ("kinds", name), section, table, KIND)
+        elif key in NAMED:
+            for name, table in _tables(file, key, value):
+                section = f"{key}.{quoted(name)}"
+                _CHECK[key](name, f"{file.shown} [{section}]")
+                yield from _section(file, (key, name), section, table, NAMED[key])
         elif key == "retention":
             yield from _retention_of(file, value)
         elif key in TOP:
             yield (key,), Sourced(value, f"{file.shown} {key}")
         else:
-            known = (*TOP, "pools", "kinds", "retention")
+            known = (*TOP, "pools", "kinds", *NAMED, "retention")
             raise ConfigError(
                 f"{file.shown}: unknown option {key!r}; {nearest(key, known)}"
             )
@@ -180,8 +196,8 @@ def _tables(
             scalars and isinstance(table, (int, str))
         ):
             raise ConfigError(
-                f"{file.shown}: {section}.{_quoted(name)} must be a table, such as "
-                f"[{section}.{_quoted(name)}]"
+                f"{file.shown}: {section}.{quoted(name)} must be a table, such as "
+                f"[{section}.{quoted(name)}]"
             )
         yield name, table
 
@@ -200,5 +216,23 @@ def _section(
         yield (*path, key), Sourced(value, f"{file.shown} [{section}] {key}")
 
 
-def _quoted(name: str) -> str:
+def _check_tenant(name: str, what: str) -> str:
+    if not name.strip() or len(name) > TENANT_MAX_CHARS:
+        raise ConfigError(
+            f"{what}: expected a tenant's name of 1 to {TENANT_MAX_CHARS} characters, "
+            f'or "{EVERY}" for all without a section of their own'
+        )
+    return name
+
+
+NAMED: Mapping[str, Mapping[str, Option]] = {"quotas": QUOTA, "tenants": TENANT}
+"""Sections whose tables have any name, and their options."""
+_CHECK: Mapping[str, Callable[[str, str], str]] = {
+    "quotas": check_name,
+    "tenants": _check_tenant,
+}
+
+
+def quoted(name: str) -> str:
+    """Return a name as a TOML key."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'

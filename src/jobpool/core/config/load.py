@@ -15,6 +15,7 @@ from jobpool.core.config.file import ConfigFile
 from jobpool.core.config.layers import Sourced, lookup
 from jobpool.core.config.options import CLIENT, RETENTION, TOP
 from jobpool.core.config.pools import kinds_of, pools_of
+from jobpool.core.config.quotas import quotas_of, tenants_of
 from jobpool.core.config.sources import (
     Machine,
     Sources,
@@ -114,6 +115,8 @@ def configure(
     below: dict[str, Value] = {}
     pools = tuple(pools_of(sources, machine, below))
     kinds = dict(kinds_of(sources, below))
+    quotas = dict(quotas_of(sources, below))
+    tenants = dict(tenants_of(sources, below))
     values: dict[str, Value] = {
         "store": store_of(sources),
         "app": _app(sources, has_jobs_file=has_jobs_file),
@@ -140,6 +143,8 @@ def configure(
         store_base=base_directory(sources),
         pools=pools,
         kinds=kinds,
+        quotas=quotas,
+        tenants=tenants,
         kinds_shared=_is_shared(sources, has_jobs_file=has_jobs_file),
         retention=retention_of(sources),
         **rest,

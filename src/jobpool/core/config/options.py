@@ -18,8 +18,10 @@ from jobpool.core.config.settings import (
     SLOTS_MAX,
     KeepOutput,
     SandboxLevel,
+    Scope,
 )
 from jobpool.core.rules.limits import GROWTH_MAX
+from jobpool.core.rules.quotas.definition import COUNT_MAX, parse_rate, parse_weight
 from jobpool.core.units import duration_s, show_duration, show_size, size_bytes
 from jobpool.errors import ConfigError
 
@@ -282,6 +284,8 @@ _TEXT = Option(_text)
 _FLAG = Option(_flag, _show_flag)
 _KEEP_OUTPUT = Option(_one_of(KeepOutput))
 _BREAKER = Option(_whole(0, 10**6))
+_PERMITS = Option(_whole(1, COUNT_MAX))
+_RATE = Option(parse_rate)
 _PATHS = Option(_paths, _show_or(lambda paths: ", ".join(paths) or "nowhere", "all"))
 
 TOP: Mapping[str, Option] = {
@@ -345,8 +349,27 @@ KIND: Mapping[str, Option] = {
     "max_crashes": Option(_whole(1, MAX_ATTEMPTS_MAX)),
     "breaker_after": _BREAKER,
     "keep_output": _KEEP_OUTPUT,
+    "concurrency": _PERMITS,
 }
 """Options of ``[kinds."NAME"]``; they override the decorator's."""
+
+QUOTA: Mapping[str, Option] = {
+    "rate": _RATE,
+    "burst": _PERMITS,
+    "concurrency": _PERMITS,
+    "scope": Option(_one_of(Scope)),
+    "wait": _DURATION_OR_ZERO,
+    "throttle_max": _DURATION,
+}
+"""Options of ``[quotas.NAME]``; they override what the application declares."""
+
+TENANT: Mapping[str, Option] = {
+    "concurrency": _PERMITS,
+    "rate": _RATE,
+    "burst": _PERMITS,
+    "weight": Option(parse_weight, "{:g}".format),
+}
+"""Options of ``[tenants.NAME]``."""
 
 KEPT: Mapping[str, Option] = {
     "age": _KEPT,

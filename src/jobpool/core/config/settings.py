@@ -13,6 +13,7 @@ import msgspec
 from jobpool.core.rules.circuit_breaker import SLOW_AFTER
 from jobpool.core.rules.limits import Limits, PoolLimits
 from jobpool.core.rules.policy import UNKNOWN_FOR_S
+from jobpool.core.rules.quotas.definition import Rate, Tenant
 from jobpool.core.rules.suspects import PROBATION_S
 
 MIB = 2**20
@@ -58,6 +59,15 @@ class KeepOutput(StrEnum):
     FAILED = "failed"
     """Of those that did not succeed."""
     NONE = "none"
+
+
+class Scope(StrEnum):
+    """Where the permits of a quota are counted."""
+
+    FLEET = "fleet"
+    """In the store, over all hosts."""
+    HOST = "host"
+    """By each host alone."""
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +129,19 @@ class KindSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_crashes: int | None = None
     breaker_after: int | None = None
     keep_output: KeepOutput | None = None
+    concurrency: int | None = None
+    """Over all hosts."""
+
+
+class QuotaSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator says of one quota; None: as declared."""
+
+    rate: Rate | None = None
+    burst: int | None = None
+    concurrency: int | None = None
+    scope: Scope | None = None
+    wait_s: float | None = None
+    throttle_max_s: float | None = None
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +188,9 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     """Absolute; the base of a relative SQLite path that the application names."""
     pools: tuple[PoolSettings, ...]
     kinds: Mapping[str, KindSettings] = {}
+    quotas: Mapping[str, QuotaSettings] = {}
+    tenants: Mapping[str, Tenant] = {}
+    """``*``: of all that have no value of their own."""
     kinds_shared: bool = False
     """The configuration also serves another application: it may have more kinds."""
     retention: Retention = Retention()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobpool.core.config.load import Machine, client_settings, read_sources
+from jobpool.core.config.options import KIND, QUOTA, TENANT
 from jobpool.core.config.settings import GIB, MIB, Retention
 from jobpool.errors import ConfigError
 from support.configuring import HERE, build, pool, toml
@@ -164,6 +165,24 @@ def test_wrong_values_name_their_flag_and_the_remedy(flags, message):
         ("[kinds.'shop.pay']\nmax_attempts = 0", "0 is out of range"),
         ("[kinds.'shop.pay']\nretries = 3", "unknown option 'retries'"),
         ("[kinds.'no way']\ntimeout = 3", "is not a valid name"),
+        ("[kinds.a]\nconcurrency = 0", "[kinds.a] concurrency: 0 is out of range"),
+        ("quotas = 4", "quotas must be a table"),
+        ("[quotas.'no way']\nrate = '1/s'", "[quotas.\"no way\"]: 'no way' is no name"),
+        ("[quotas.tenant]\nrate = '1/s'", "'tenant' is no name for a quota"),
+        ("[quotas.a]\nrate = 10", "[quotas.a] rate: '10' is not a rate"),
+        ("[quotas.a]\nrate = '0/s'", "0/s is out of range"),
+        ("[quotas.a]\nburst = 0", "[quotas.a] burst: 0 is out of range"),
+        ("[quotas.a]\nscope = 'pool'", "expected one of fleet, host, got 'pool'"),
+        ("[quotas.a]\nwait = 'long'", "[quotas.a] wait: 'long' is not a duration"),
+        ("[quotas.a]\nper = 'tenant'", "[quotas.a]: unknown option 'per'"),
+        ("[tenants.'']\nweight = 1", '[tenants.""]: expected a tenant\'s name'),
+        ("[tenants.a]\nweight = 0", "[tenants.a] weight: expected a weight from 0.01"),
+        ("[tenants.a]\nwait = 3", "[tenants.a]: unknown option 'wait'; did you mean"),
+        ("[tenants.a]\nburst = 3", "[tenants.a]: burst 3 without a rate says nothing"),
+        (
+            "[tenants.a]\nburst = 900000\nrate = '1/d'",
+            "[tenants.a]: a burst of 900,000 at 1/d would take",
+        ),
         ("[retention]\ndeed = '1d'", "did you mean 'dead'?"),
         ("[retention]\ndead = -1", "out of range"),
         ("[retention]\ndead = { count = 0 }", "[retention.dead] count: 0 is out of"),
@@ -386,7 +405,7 @@ def test_the_shipped_file_names_every_option_with_its_default():
     assert {
         name: value.shown
         for name, value in shipped.values.items()
-        if not name.startswith("kinds")
+        if not name.startswith(("kinds", "quotas", "tenants"))
     } == {name: value.shown for name, value in plain.values.items()}
     defaults = {
         name: value.origin
@@ -397,14 +416,15 @@ def test_the_shipped_file_names_every_option_with_its_default():
     assert shipped.settings.pools == plain.settings.pools
 
 
-def test_the_shipped_file_names_every_option_of_kinds():
-    """The example of [kinds."K"] is complete, and valid."""
-    from jobpool.core.config.options import KIND
-
+@pytest.mark.parametrize(
+    ("section", "options"), [("kinds", KIND), ("quotas", QUOTA), ("tenants", TENANT)]
+)
+def test_the_shipped_file_names_every_option_of_what_has_a_name(section, options):
+    """The examples of [kinds."K"] and its like are complete, and valid."""
     text = uncommented(CONF.read_text())
     found = build(files=toml(text, "conf/jobpool.toml"))
-    names = {name.rpartition(".")[2] for name in found.values if "kinds" in name}
-    assert names == set(KIND)
+    of_section = [name for name in found.values if name.startswith(f"{section}.")]
+    assert {name.rpartition(".")[2] for name in of_section} == set(options)
 
 
 def test_the_shipped_file_as_it_is_sets_nothing():

@@ -20,6 +20,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
 COUNT_MAX = 1_000_000
 """The largest cap, burst and cost."""
 FASTEST_PER_S = 100_000.0
+WEIGHT_MIN, WEIGHT_MAX = 0.01, 1000.0
 REFILL_MAX_S = 366 * 86400.0
 """The longest that an empty bucket may take to be full again."""
 DEFAULT_WAIT_S = 5.0
@@ -154,6 +155,23 @@ def parse_rate(text: object, what: str = "rate") -> Rate:
             f"{FASTEST_PER_S:,.0f}/s (to let nothing begin, pause the quota)"
         )
     return rate
+
+
+def parse_weight(value: object, what: str = "weight") -> float:
+    """Read a tenant's weight.
+
+    Raises:
+        ConfigError: it is not a number from 0.01 to 1000.
+    """
+    weight = 0.0
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        weight = float(min(value, 2 * WEIGHT_MAX))
+    if not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        raise ConfigError(
+            f"{what}: expected a weight from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, such as "
+            f"2 for twice as much as others, got {str(value)[:40]}"
+        )
+    return weight
 
 
 def check_name(name: object, what: str = "quota") -> str:

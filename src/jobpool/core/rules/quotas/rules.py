@@ -196,7 +196,7 @@ class Rules:
         """Return what holds for a tenant; each number is its own, or everybody's."""
         own = self.tenants.get(name) or Tenant(name=name)
         others = self.tenants.get(EVERYBODY_ELSE)
-        return own if others is None else _filled(own, others)
+        return own if others is None else filled(own, others)
 
 
 def rules(
@@ -248,7 +248,7 @@ def rules(
     who_rules = {name: tenant for name, (_, tenant) in named.items()}
     for over in tenants:
         name = over.tenant.name
-        who_rules[name] = _filled(over.tenant, who_rules.get(name))
+        who_rules[name] = filled(over.tenant, who_rules.get(name))
     closed = [
         one
         for one in pauses
@@ -299,8 +299,13 @@ def _in_store(
     return found
 
 
-def _filled(tenant: Tenant, below: Tenant | None) -> Tenant:
-    """Return a tenant's rule, with what it does not say taken from another one."""
+def filled(tenant: Tenant, below: Tenant | None) -> Tenant:
+    """Return a tenant's rule, with what it does not say taken from another one.
+
+    Args:
+        tenant: the rule.
+        below: what was set or published before, or everybody's.
+    """
     if below is None:
         return tenant
     given = {
