@@ -29,6 +29,7 @@ from jobpool.supervisor.maintenance import (
     reclaimer,
     ticking,
 )
+from jobpool.supervisor.maintenance.definitions import Definitions
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
@@ -310,6 +311,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
     def _make_keepers(self) -> None:
         shared = (self._own,)
         self._ticking = Ticking(self._own.id, self._clock)
+        self._definitions = Definitions(self._clock)
         self._housekeeping = SimHousekeeping(
             self._settings,
             self._own.id,

@@ -277,9 +277,7 @@ def _schedule_parts(
             yield "schedules changed"
             for what in ("added", "changed", "retired"):
                 if names := getattr(event, what):
-                    more = len(names) - _ITEMS_MAX
-                    end = f" and {more} more" if more > 0 else ""
-                    yield f"{what}: {', '.join(names[:_ITEMS_MAX])}{end}"
+                    yield f"{what}: {_names(names)}"
         case ev.ScheduleRefused():
             yield f"schedule {event.schedule} not kept"
             yield event.reason
@@ -390,8 +388,20 @@ def _breaker_parts(event: ev.Event) -> Iterator[str]:
         case ev.KindResumed():
             yield f"kind {event.kind} resumed"
             yield event.reason
+        case ev.QuotasHeldBack():
+            yield f"waiting with quotas: {_names(event.kinds) or 'all kinds'}"
+            yield event.reason
+        case ev.QuotaDiffers():
+            yield f"quota {event.quota} differs between supervisors"
+            yield event.reason
         case _:
             yield event.name
+
+
+def _names(names: tuple[str, ...]) -> str:
+    more = len(names) - _ITEMS_MAX
+    end = f" and {more} more" if more > 0 else ""
+    return f"{', '.join(names[:_ITEMS_MAX])}{end}"
 
 
 def _unknown(kinds: tuple[ev.UnknownKind, ...]) -> str:

@@ -552,6 +552,28 @@ class KindResumed(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class QuotasHeldBack(Event, frozen=True, kw_only=True):
+    """Jobs with quotas do not begin while supervisors run that do not know quotas."""
+
+    name = "quotas_held_back"
+    level = Level.WARNING
+
+    kinds: tuple[str, ...]
+    """Those that have to wait; empty: all, for the sake of tenants."""
+    reason: str
+
+
+class QuotaDiffers(Event, frozen=True, kw_only=True):
+    """Supervisors define a quota, or what a tenant may use, in different ways."""
+
+    name = "quota_differs"
+    level = Level.WARNING
+
+    quota: str
+    reason: str
+    """Who says what, and what holds."""
+
+
 class JobOutput(Event, frozen=True, kw_only=True):
     """A line that a handler wrote to stdout or stderr."""
 

@@ -32,6 +32,7 @@ from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import without_password
 from jobpool.core.formats import TOO_OLD
+from jobpool.core.rules.quotas.definition import Limits
 from jobpool.core.version import __version__
 from jobpool.errors import ConfigError, JobpoolError, StoreRefused
 from jobpool.sandbox.cgroups.run_group import RunGroup
@@ -51,6 +52,7 @@ from jobpool.supervisor.machine.pools.application import settings_to_reload
 from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.machine.shutdown import Mode
 from jobpool.supervisor.machine.state import notices
+from jobpool.supervisor.maintenance.definitions import Definitions
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
@@ -225,6 +227,7 @@ class _Supervisor:
     def _make_keepers(self) -> None:
         """Make the maintenance threads: they depend on the kind of store."""
         self._ticking = Ticking(self._own.id, self._clock)
+        self._definitions = Definitions(self._clock)
         self._housekeeping = Housekeeping(
             self._settings,
             self._own.id,
@@ -335,7 +338,13 @@ class _Supervisor:
             shared, ttl_s = self._store.shared, self._settings.lease_ttl_s
             sent_s = self._clock.monotonic_s()
             lease_s = published_ttl_s(ttl_s) if shared else ttl_s
-            self._entry.begin(store, registry.records(), lease_s, registry.app_version)
+            held_back = self._entry.begin(
+                store,
+                registry.records(),
+                lease_s,
+                registry.app_version,
+                registry.published,
+            )
             store.confirm(self._store.known)
             seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
             # Only now: renewing a run that is not entered yet reports the wrong store.
@@ -344,9 +353,12 @@ class _Supervisor:
                 if keeper.ident is None:
                     keeper.start()
             self._store.chore(self._ticking.publish)
+            if registry.published != Limits():
+                self._store.chore(self._definitions.compare)
+            said = self._definitions.held_back(registry.laned_kinds, held_back)
             if shared and self._renewal.ident is None:
-                return (self._renewal.begin(sent_s), seen)
-            return (seen,)
+                return (self._renewal.begin(sent_s), seen, *said)
+            return (seen, *said)
 
         self._store.chore(
             until_taken(

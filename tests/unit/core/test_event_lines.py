@@ -158,6 +158,18 @@ LINES = [
         ["schedule a not kept", "its name is taken"],
     ),
     (
+        ev.QuotasHeldBack(at_ms=0, kinds=("a", "b"), reason="host b is old"),
+        ["waiting with quotas: a, b", "host b is old"],
+    ),
+    (
+        ev.QuotasHeldBack(at_ms=0, kinds=(), reason="host b is old"),
+        ["waiting with quotas: all kinds", "host b is old"],
+    ),
+    (
+        ev.QuotaDiffers(at_ms=0, quota="stripe", reason="a says 1/s, b says 2/s"),
+        ["quota stripe differs between supervisors", "a says 1/s, b says 2/s"],
+    ),
+    (
         ev.SchedulePaused(at_ms=0, schedule="a", reason="job 7 is dead"),
         ["schedule a paused", "job 7 is dead", "jobpool schedules resume a"],
     ),

@@ -161,6 +161,7 @@ class Registry:
                 at_most_once=(spec.kind, *spec.aliases)
                 if spec.policy.rerun is Rerun.NEVER
                 else (),
+                needs=self._needs(spec),
             )
             for name, spec in self._specs.items()
             if name == spec.kind and spec.pool in self._pools
@@ -196,6 +197,20 @@ class Registry:
             codec=lease.codec,
         )
         return msgspec.structs.replace(settlement, followup=followup)
+
+    @property
+    def laned_kinds(self) -> tuple[str, ...]:
+        """The kinds here whose jobs need a quota of the store's, sorted."""
+        return tuple(
+            record.kind
+            for record in sorted(self.records(), key=lambda record: record.kind)
+            if any(not self.quotas[need.quota].host_only for need in record.needs)
+        )
+
+    def _needs(self, spec: HandlerSpec) -> tuple[Need, ...]:
+        if spec.concurrency is None:
+            return spec.needs
+        return (*spec.needs, own_cap(spec.kind, spec.concurrency)[1])
 
     def _host_needs(self, spec: HandlerSpec) -> tuple[Need, ...]:
         return tuple(need for need in spec.needs if need.quota in self.host_caps)
@@ -249,4 +264,10 @@ def _published(report: AppReport) -> definition.Limits:
         for spec in report.handlers
         if spec.concurrency is not None
     ]
-    return definition.Limits(quotas=(*report.quotas, *caps))
+    aliases = {
+        alias: spec.kind
+        for spec in report.handlers
+        if spec.needs or spec.concurrency is not None
+        for alias in spec.aliases
+    }
+    return definition.Limits(quotas=(*report.quotas, *caps), aliases=aliases)

@@ -8,7 +8,8 @@ from contextlib import suppress
 import msgspec
 
 from jobpool.core.application.handler_spec import codec_in
-from jobpool.core.formats import CODECS
+from jobpool.core.formats import CODECS, QUOTAS
+from jobpool.core.rules.quotas.definition import Limits
 from jobpool.errors import (
     FeatureHeldBack,
     OutcomeUnknown,
@@ -48,7 +49,8 @@ class Entry:
         kinds: Sequence[KindRecord],
         lease_s: float,
         app_version: str = "",
-    ) -> None:
+        limits: Limits | None = None,
+    ) -> str:
         """Enter the run, or update its entry.
 
         Args:
@@ -56,6 +58,10 @@ class Entry:
             kinds: what it publishes.
             lease_s: how long its leases hold without a renewal.
             app_version: of the application that it runs now.
+            limits: the quotas that it publishes.
+
+        Returns:
+            Why its jobs with quotas do not begin yet; "": they may.
 
         Raises:
             StoreError: as of `Store.begin_run`.
@@ -63,7 +69,9 @@ class Entry:
         # Until the store answers it may be open: the supervisor can end meanwhile.
         before, self.may_be_open = self.may_be_open, True
         version = app_version or None
-        self._run = msgspec.structs.replace(self._run, app_version=version)
+        self._run = msgspec.structs.replace(
+            self._run, app_version=version, limits=limits or Limits()
+        )
         try:
             store.begin_run(self._run, kinds, lease_s)
         except OutcomeUnknown:
@@ -76,6 +84,12 @@ class Entry:
             # the wish is remembered, and whoever enqueues is told.
             with suppress(FeatureHeldBack):
                 store.require(CODECS)
+        if self._run.limits.tenants or any(kind.needs for kind in kinds):
+            try:
+                store.require(QUOTAS)
+            except FeatureHeldBack as exc:
+                return str(exc)
+        return ""
 
     def end(self, store: Store) -> tuple[()]:
         """End the run, and wake other supervisors."""

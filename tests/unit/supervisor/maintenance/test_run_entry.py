@@ -5,9 +5,11 @@ While a run may be open in the store, its directory must outlive it.
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from jobpool.core.formats import CODECS
+from jobpool.core.formats import CODECS, QUOTAS
+from jobpool.core.rules.quotas.definition import Limits, Need, Quota, Tenant
 from jobpool.errors import (
     FeatureHeldBack,
     JobpoolBug,
@@ -32,6 +34,7 @@ class Store:
     def begin_run(self, run, _kinds, _ttl_s):
         self.seen.append((run.id, self.entry.may_be_open))
         self.version = run.app_version
+        self.limits = run.limits
         if self.error:
             raise self.error
 
@@ -78,6 +81,36 @@ def test_codecs_are_asked_for_by_the_supervisor_of_an_application_with_one(
     schema = b'{"x-jobpool-codec":{"name":"fernet"}}'
     entry.begin(store, [kind_record(), kind_record(schema=schema)], 60.0)
     assert asked == [CODECS]
+
+
+@pytest.mark.parametrize(
+    ("needs", "limits", "are_asked_for"),
+    [
+        ((), Limits(quotas=(Quota(name="stripe", concurrency=1),)), False),
+        ((Need("stripe"),), Limits(), True),
+        ((), Limits(tenants=(Tenant(name="*", concurrency=5),)), True),
+    ],
+)
+@pytest.mark.parametrize("held_back", [False, True])
+def test_quotas_are_asked_for_once_a_kind_needs_one_or_a_tenant_has_a_rule(
+    entry, needs, limits, are_asked_for, held_back
+):
+    """If older supervisors run it begins all the same, and says what has to wait."""
+    asked = []
+
+    def require(wanted):
+        asked.append(wanted)
+        if held_back:
+            raise FeatureHeldBack("jobpool 0.1 runs on host a")
+
+    store = Store(entry)
+    store.require = require
+    kind = msgspec.structs.replace(kind_record(), needs=needs)
+    why = entry.begin(store, [kind], 60.0, "v1", limits)
+    assert store.limits == limits
+    assert asked == ([QUOTAS] if are_asked_for else [])
+    is_said = are_asked_for and held_back
+    assert why == ("jobpool 0.1 runs on host a" if is_said else "")
 
 
 def test_an_entry_is_made_anew_with_the_version_that_was_reloaded(entry):

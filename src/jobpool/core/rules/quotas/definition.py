@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -123,6 +124,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     quotas: tuple[Quota, ...] = ()
     tenants: tuple[Tenant, ...] = ()
+    aliases: Mapping[str, str] = {}
+    """Former names of kinds with needs, and the kinds: jobs stored with them count."""
 
 
 def own_cap(kind: str, concurrency: int) -> tuple[Quota, Need]:

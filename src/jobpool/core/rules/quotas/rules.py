@@ -37,7 +37,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     counts by."""
     limits: Limits = Limits()
     needs: Mapping[str, tuple[Need, ...]] = {}
-    """By kind, under each of its names."""
+    """By kind; its other names are in `limits`."""
 
 
 class Override(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +233,10 @@ def rules(
             stricter_quota(quotas, run.label, quota, differing)
         for tenant in run.limits.tenants:
             stricter_tenant(named, run.label, tenant, differing)
-        for kind, wanted in run.needs.items():
+        former = {
+            alias: run.needs.get(kind, ()) for alias, kind in run.limits.aliases.items()
+        }
+        for kind, wanted in (*former.items(), *run.needs.items()):
             of_kind = needs.setdefault(kind, {})
             for need in wanted:
                 of_kind[need.quota] = max(need.cost, of_kind.get(need.quota, 0))

@@ -65,6 +65,14 @@ def test_a_kind_is_leased_from_lanes_if_it_needs_a_quota():
     assert not found.is_laned("report")
 
 
+def test_a_job_of_a_kinds_former_name_counts_as_well():
+    """It runs the same handler."""
+    limits = Limits(quotas=(STRIPE, VENDOR, FAIR), aliases={"charge": "pay"})
+    found = compiled(Published(run_id="r", label="a", limits=limits, needs=NEEDS))
+    values = {"order.vendor": "7"}
+    assert found.uses("charge", None, values) == found.uses("pay", None, values) != ()
+
+
 def test_a_job_uses_a_bucket_for_each_value_that_it_counts_by():
     """In order of buckets, in which their locks are taken."""
     found = compiled(run(STRIPE, VENDOR, FAIR))
