@@ -707,6 +707,7 @@ class Store(Protocol):
         Raises:
             UsageError: the numbers are not allowed, or would end at once; nothing was
                 changed. That nobody publishes the quota is no error.
+            FeatureHeldBack: it is a kind's own cap, and older runs are open; likewise.
         """
         ...
 

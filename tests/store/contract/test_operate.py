@@ -138,12 +138,21 @@ def test_pause_and_resume_say_whether_they_changed_anything(store):
     assert store.paused() == [("kind", "cpu")]
 
 
-@pytest.mark.parametrize("what", [{}, {"pool": "a", "kind": "b"}, {"pool": ""}])
-def test_pause_takes_either_a_pool_or_a_kind(store, what):
-    """Neither none nor both."""
-    with pytest.raises(UsageError, match="either a pool or a kind"):
+@pytest.mark.parametrize(
+    "what",
+    [
+        {},
+        {"pool": ""},
+        {"pool": "a", "kind": "b"},
+        {"tenant": "a", "quota": "b"},
+        {"quota": "a", "whole_store": True},
+    ],
+)
+def test_pause_takes_one_thing(store, what):
+    """Neither none nor two."""
+    with pytest.raises(UsageError, match="either a pool, a kind, a tenant or a quota"):
         store.pause(**what)
-    with pytest.raises(UsageError, match="either a pool or a kind"):
+    with pytest.raises(UsageError, match="either a pool, a kind, a tenant or a quota"):
         store.resume(**what)
 
 

@@ -22,10 +22,13 @@ import msgspec
 
 from jobpool.core.formats import OLDEST
 from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.quotas.definition import Tenant
+from jobpool.core.rules.quotas.rules import Override
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.core.rules.sketch import Counts
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.memory.tables.jobs import JobTable
+from jobpool.store.memory.tables.permits import Bucket, PermitTable
 from jobpool.store.memory.tables.records import Records, Table
 from jobpool.store.memory.tables.rows import Row
 from jobpool.store.memory.tables.ticks import TickTable
@@ -37,6 +40,15 @@ V = TypeVar("V")
 _STALE = "stale_settlements"
 _LEAST, _WANTED = "min_format", "wanted_format"
 _OUTPUTS = "output_kib"
+_LIMITS = "limits_version"
+
+
+class SetTenant(msgspec.Struct, frozen=True):
+    """What was set for a tenant at run time."""
+
+    tenant: Tenant
+    who: str | None
+    at_ms: int
 
 
 class MemoryDatabase:
@@ -62,6 +74,10 @@ class MemoryDatabase:
         sketches: what attempts have used, by week, kind, pool, measure and bucket.
         breakers: kinds that crash in a row, and when they are tried again.
         audits: what operators have done, by id.
+        overrides: what was set of quotas at run time, by name.
+        tenants: what was set of tenants, by name.
+        buckets: of quotas, by id.
+        permits: of buckets.
         schedules: by id.
         ticks: those of all schedules.
         app_since: since when each run runs its version of its application.
@@ -85,6 +101,10 @@ class MemoryDatabase:
         self.sketches: Records[tuple[int, str, str, str, int], Counts] = Records()
         self.breakers: Records[str, tuple[Saved, int]] = Records()
         self.audits: Records[int, AuditRow] = Records()
+        self.overrides: Records[str, Override] = Records()
+        self.tenants: Records[str, SetTenant] = Records()
+        self.buckets: Records[int, Bucket] = Records()
+        self.permits = PermitTable()
         self.schedules: Records[int, StoredSchedule] = Records()
         self.ticks = TickTable()
         self.app_since: Records[str, int] = Records()
@@ -93,6 +113,7 @@ class MemoryDatabase:
         self._counters: Records[str, int] = Records()
         self._last_token = 0
         self._last_audit_id = 0
+        self._last_limits = 0
         self._last_schedule_id = 0
         self._pid = os.getpid()
         self._lock = threading.RLock()
@@ -128,6 +149,16 @@ class MemoryDatabase:
         """Return a fresh id of a schedule."""
         self._last_schedule_id += 1
         return self._last_schedule_id
+
+    @property
+    def limits_version(self) -> int:
+        """The version of what is published, set and paused of quotas and tenants."""
+        return self._counters.get(_LIMITS, 0)
+
+    def change_limits(self) -> None:
+        """Count a change of that; a version that was undone does not come again."""
+        self._last_limits += 1
+        self.put(self._counters, _LIMITS, self._last_limits)
 
     def paused(self, now_ms: int) -> dict[tuple[str, str], PauseRow]:
         """Return the pauses that have not ended."""

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,8 +17,14 @@ from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.errors import StoreRefused, StoreWentBack
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
+from jobpool.store.memory.quotas.claim import Claim, Head
 from jobpool.store.memory.suspects import SuspectKeeping
-from jobpool.store.memory.tables.ordered_set import RankSet, id_of, time_of
+from jobpool.store.memory.tables.ordered_set import (
+    RankSet,
+    id_of,
+    rank_by_priority,
+    time_of,
+)
 from jobpool.store.memory.tables.rows import NOT_BEGUN, Held, Row, lease_from
 from jobpool.store.operations.lease import STEP_JOBS
 from jobpool.store.records import LeaseBatch, Run
@@ -27,6 +34,16 @@ from jobpool.store.statements.validation import COUNT_MAX, STORE_PAUSE
 _replace = msgspec.structs.replace
 _LEASED = JobState.LEASED
 _EXPIRED = ("expired before an attempt began", "expired while it was snoozed")
+
+
+class _Wish(NamedTuple):
+    """What a run wants of a pool."""
+
+    pool: str
+    kinds: Sequence[str]
+    limit: int
+    ahead: int
+    """So many of them have no slot yet."""
 
 
 class Leasing(SuspectKeeping, MisfitKeeping):
@@ -52,7 +69,6 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         ahead: Mapping[str, int] | None = None,
     ) -> LeaseBatch:
         """See `Store.lease`."""
-        del ahead
         with self._session.writing:
             now_ms = self._clock.utc_ms()
             run = self._known_run(run_id)
@@ -68,32 +84,36 @@ class Leasing(SuspectKeeping, MisfitKeeping):
                 return LeaseBatch(outdated=is_outdated, lapsed=is_lapsed)
             self._expire_late(now_ms)
             self._promote_due(now_ms)
+            claim = Claim(self._database, now_ms)
             left = self._left_to_others(run_id, now_ms)
             suspect, suspects_wait = self._next_suspect(
-                wanted, kinds, left, may=suspects
+                wanted, kinds, left, claim, may=suspects
             )
             if (suspects_wait and not suspects) or self._has_probation_beside(
                 run, now_ms
             ):
                 suspect, suspects_wait, wanted = None, True, {}
-            leases: list[Lease] = []
-            is_short = False
+            suspect_head = None
             if suspect is not None:
                 pool = suspect.new.pool
                 wanted = {} if alone else {**wanted, pool: wanted[pool] - 1}
-            for pool, limit in wanted.items():
-                best = self._best(pool, kinds.get(pool, ()), left)
-                for row in islice(best, max(0, limit)):
-                    if row.is_late(now_ms):
-                        self._expire(row, now_ms)
-                        is_short = True
-                    else:
-                        leases.append(self._grant(row, run_id, now_ms))
+                suspect_head = claim.reserved(suspect, run_id)
+            wishes = [
+                _Wish(pool, kinds.get(pool, ()), limit, (ahead or {}).get(pool, 0))
+                for pool, limit in wanted.items()
+            ]
+            leases, is_short = self._lease_best(claim, run_id, wishes, left)
             if suspect is not None:  # last, for the highest token
                 granted = self._grant(suspect, run_id, now_ms)
+                if suspect_head is not None:
+                    granted = claim.take_reserved(suspect_head, granted)
                 leases.append(_replace(granted, suspect=True))
+            claim.remember_blocked()
             first = self._database.jobs.pending.first()
-        due_ms = None if first is None else time_of(first)
+        times = [] if first is None else [time_of(first)]
+        if claim.opens_at_ms is not None:
+            times.append(claim.opens_at_ms)
+        due_ms = min(times, default=None)
         if is_short:
             due_ms = now_ms
         next_due_in_s = None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
@@ -108,6 +128,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         wanted: Mapping[str, int],
         kinds: Mapping[str, Sequence[str]],
         left: frozenset[int],
+        claim: Claim,
         *,
         may: bool,
     ) -> tuple[Row | None, bool]:
@@ -123,6 +144,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
             and wanted.get(row.new.pool, 0) > 0
             and row.new.kind
             in self._leasable(row.new.pool, kinds.get(row.new.pool, ()))
+            and not claim.blocks(row)
         ]
         if not may or not due or any(row.held is not None for row in rows):
             return None, bool(due)
@@ -157,9 +179,12 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         with self._session.reading:
             now_ms = self._clock.utc_ms()
             passed = self._database.suspects.keys() | self._left(now_ms)
+            claim = Claim(self._database, now_ms)
             counts: dict[str, int] = {}
             for pool, names in kinds.items():
-                known = self._leasable(pool, names)
+                leasable = self._leasable(pool, names)
+                laned = claim.laned(leasable)
+                known = leasable - laned
                 jobs = self._database.jobs
                 count = sum(
                     len(jobs.runnable[pool, kind])
@@ -174,8 +199,10 @@ class Leasing(SuspectKeeping, MisfitKeeping):
                     and row.new.kind in known
                     for row in suspected
                 )
+                if laned and count < limit:
+                    count += len(claim.heads(pool, laned, passed, limit, 0))
                 if count < limit:
-                    count += self._count_due(pool, known, now_ms)
+                    count += self._count_due(pool, leasable, now_ms)
                 counts[pool] = min(count, limit)
         return counts
 
@@ -205,6 +232,66 @@ class Leasing(SuspectKeeping, MisfitKeeping):
             return set()
         return {kind for kind in kinds if ("kind", kind) not in pauses}
 
+    def _lease_best(
+        self,
+        claim: Claim,
+        run_id: str,
+        wishes: Sequence[_Wish],
+        left: frozenset[int],
+    ) -> tuple[list[Lease], bool]:
+        """Lease the best jobs, and say whether some had expired instead."""
+        leases: list[Lease] = []
+        is_short = False
+        for wish in wishes:
+            for row, head in self._chosen(claim, wish, left):
+                if row.is_late(claim.now_ms):
+                    self._expire(row, claim.now_ms)
+                    is_short = True
+                    continue
+                lease = self._grant(row, run_id, claim.now_ms)
+                if head is not None:
+                    lease = claim.take(head, lease, run_id)
+                leases.append(lease)
+        return leases, is_short
+
+    def _chosen(
+        self, claim: Claim, wish: _Wish, left: frozenset[int]
+    ) -> Iterator[tuple[Row, Head | None]]:
+        """Yield the jobs to lease, the best first, with what quotas allow of them.
+
+        The caller must move each job out of its queue, and take its permits, before it
+        takes the next.
+        """
+        pool, kinds, limit, ahead = wish
+        laned = claim.laned(kinds)
+        plain = self._best(pool, [kind for kind in kinds if kind not in laned], left)
+        if not laned:
+            for row in islice(plain, max(0, limit)):
+                yield row, None
+            return
+        known, passed = self._leasable(pool, sorted(laned)), self._passed(left)
+        following = next(plain, None)
+        heads = claim.heads(pool, known, passed, limit, ahead)
+        while heads:
+            for head in heads:
+                while limit > 0 and following and _rank(following) < head.rank:
+                    yield following, None
+                    following, limit = next(plain, None), limit - 1
+                if limit <= 0:
+                    return
+                yield self._database.jobs[id_of(head.rank)], head
+                limit -= 1
+            # Again, since lanes had fewer jobs than they were allotted; but not for
+            # what has no slot yet: it would get half of the other half.
+            heads = claim.heads(pool, known, passed, limit - ahead, 0)
+        while limit > 0 and following is not None:
+            yield following, None
+            following, limit = next(plain, None), limit - 1
+
+    def _passed(self, left: frozenset[int]) -> frozenset[int]:
+        """Return the jobs that are not leased in their turn."""
+        return left.union(self._database.suspects)
+
     def _best(
         self, pool: str, kinds: Sequence[str], left: frozenset[int]
     ) -> Iterator[Row]:
@@ -213,7 +300,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         The caller must move each job out of its queue before it takes the next.
         """
         jobs = self._database.jobs
-        passed = left.union(self._database.suspects)
+        passed = self._passed(left)
         heads: list[tuple[int, RankSet]] = []
         for kind in self._leasable(pool, kinds):
             queue = jobs.runnable.get((pool, kind))
@@ -284,6 +371,10 @@ class Leasing(SuspectKeeping, MisfitKeeping):
             row = self._database.jobs[id_of(rank)]
             state = after(row.state, JobEvent.FALL_DUE)
             self._database.put_job(row, _replace(row, state=state))
+
+
+def _rank(row: Row) -> int:
+    return rank_by_priority(row.new.priority, row.run_at_ms, row.id)
 
 
 def _turn(row: Row) -> tuple[int, int, int, int]:

@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from jobpool.core.clock import Clock
-from jobpool.core.formats import CODECS
+from jobpool.core.formats import CODECS, QUOTAS
 from jobpool.core.jobs.job import UNFINISHED, JobState, NewJob, erased_reason
 from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.core.rules.schedules.schedule import TickState
@@ -28,6 +28,7 @@ from jobpool.store.records import (
     UnfinishedRow,
 )
 from jobpool.store.statements.validation import (
+    LIMITED,
     check_new_jobs,
     clean_text,
     pausable,
@@ -180,6 +181,8 @@ class Operating(Enqueueing, MisfitKeeping):
         what = pausable(
             pool=pool, kind=kind, tenant=tenant, quota=quota, whole_store=whole_store
         )
+        if what[0] in LIMITED:
+            self.require(QUOTAS)
         with self._session.writing:
             now_ms = self._clock.utc_ms()
             until_ms = pause_end_ms(now_ms, for_s)
@@ -196,6 +199,8 @@ class Operating(Enqueueing, MisfitKeeping):
                 note=note,
             )
             self._database.put(self._database.pauses, what, pause)
+            if what[0] in LIMITED:
+                self._database.change_limits()
         return True
 
     def resume(
@@ -215,6 +220,8 @@ class Operating(Enqueueing, MisfitKeeping):
             is_paused = what in self._database.paused(self._clock.utc_ms())
             if is_paused:
                 self._database.put(self._database.pauses, what, None)
+            if is_paused and what[0] in LIMITED:
+                self._database.change_limits()
         return is_paused
 
     def audit(self, entry: AuditEntry, audit_id: int | None = None) -> int:

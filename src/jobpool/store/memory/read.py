@@ -18,6 +18,7 @@ from jobpool.core.jobs.ref import id_of, ref_of
 from jobpool.core.rules.sketch import Measure
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
+from jobpool.store.memory.quotas.reading import QuotaReading
 from jobpool.store.memory.tables.ordered_set import oldest_ms
 from jobpool.store.memory.tables.rows import Row, job_from
 from jobpool.store.records import (
@@ -103,7 +104,7 @@ def _figures_of(
     )
 
 
-class Reading(MisfitKeeping):
+class Reading(MisfitKeeping, QuotaReading):
     """The part of the store that only reads."""
 
     _database: MemoryDatabase
@@ -187,6 +188,7 @@ class Reading(MisfitKeeping):
         """See `Store.stats`."""
         groups: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
         with self._session.reading:
+            blocked = self._blocked(self._clock.utc_ms())
             for row in self._database.jobs.newest_first():
                 groups[row.new.pool, row.new.kind, row.state.value].append(row)
         return [
@@ -205,6 +207,7 @@ class Reading(MisfitKeeping):
                     for row in rows
                     if row.ended.duration_s is not None
                 ),
+                blocked=blocked[pool, kind] if state == JobState.RUNNABLE else 0,
             )
             for (pool, kind, state), rows in sorted(groups.items())
         ]
@@ -245,6 +248,7 @@ class Reading(MisfitKeeping):
             now_ms = self._clock.utc_ms()
             jobs, pauses = self._database.jobs, self._database.paused(now_ms)
             known = {kind for kind, _ in self._database.kinds}
+            blocked = self._blocked(now_ms)
             return [
                 WaitingRow(
                     pool=pool,
@@ -256,6 +260,7 @@ class Reading(MisfitKeeping):
                         what in pauses
                         for what in (("kind", kind), ("pool", pool), STORE_PAUSE)
                     ),
+                    blocked=blocked[pool, kind],
                 )
                 for (pool, kind), queue in sorted(
                     jobs.runnable.items(), key=lambda one: one[0]

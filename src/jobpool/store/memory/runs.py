@@ -10,10 +10,13 @@ from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Retention
 from jobpool.core.formats import TOO_OLD
 from jobpool.core.jobs.job import FINISHED, TIME_MAX_MS, JobState
+from jobpool.core.rules.quotas.definition import Limits
 from jobpool.core.rules.sketch import WEEKS_KEPT, Counts, week_of
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.lease import Leasing
+from jobpool.store.memory.quotas.keeping import QuotaKeeping
+from jobpool.store.memory.quotas.permits import PermitKeeping
 from jobpool.store.memory.tables.ordered_set import id_of, time_of
 from jobpool.store.operations.runs import GONE_S, granted_format, renewal
 from jobpool.store.records import Formats, KindRecord, Renewal, Run, SketchRow
@@ -26,7 +29,7 @@ _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
 
 
-class RunKeeping(Leasing):
+class RunKeeping(Leasing, QuotaKeeping, PermitKeeping):
     """The part of the store that tracks supervisors, and prunes."""
 
     _database: MemoryDatabase
@@ -64,8 +67,13 @@ class RunKeeping(Leasing):
             )
             if known is None or known.app_version != begun.app_version:
                 self._database.put(self._database.app_since, run.id, now_ms)
+            former = self._published_limits(run.id)
             self._database.put(self._database.runs, run.id, begun)
             self._publish(run.id, kinds, now_ms)
+            if former != self._published_limits(run.id):
+                self._database.change_limits()
+            self._ask_for_quotas(run, kinds)
+            self._grant_format()
             self._wake_misfits(run.id, now_ms)
 
     def _publish(self, run_id: str, kinds: Sequence[KindRecord], now_ms: int) -> None:
@@ -81,6 +89,20 @@ class RunKeeping(Leasing):
                 updated_at_ms=now_ms,
             )
             self._database.put(table, (kind.kind, run_id), published)
+
+    def _published_limits(self, run_id: str) -> object:
+        """Return what an open run has published that quotas depend on."""
+        run = self._database.runs.get(run_id)
+        needs = sorted(
+            (kind, record.needs)
+            for (kind, by), record in self._database.kinds.items()
+            if by == run_id and record.needs
+        )
+        if run is None or run.ended_at_ms is not None:
+            return None
+        if not needs and run.limits == Limits():
+            return None
+        return run.limits, needs, run.app_version
 
     def confirm(self, known: Watermark) -> None:
         """See `Store.confirm`."""
@@ -137,8 +159,12 @@ class RunKeeping(Leasing):
                 )
             run = self._database.runs.get(run_id)
             if run is not None and run.ended_at_ms is None:
+                if self._published_limits(run_id) is not None:
+                    self._database.change_limits()
                 ended = _replace(run, ended_at_ms=self._clock.utc_ms())
                 self._database.put(self._database.runs, run_id, ended)
+                for token in self._database.permits.tokens_of(run_id):
+                    self._end_permits(token)
 
     def require(self, wanted: int) -> None:
         """See `Store.require`."""
@@ -260,6 +286,7 @@ class RunKeeping(Leasing):
                 self._prune_audit(now_ms - round(retention.audit_s * 1000), limit)
             for what in self._database.pauses.keys() - self._database.paused(now_ms):
                 self._database.put(self._database.pauses, what, None)
+            self._forget_quotas(now_ms, now_ms - _RUN_KEPT_MS)
             self._prune_runs(now_ms - _RUN_KEPT_MS)
             self._prune_suspects()
             self._prune_misfits()

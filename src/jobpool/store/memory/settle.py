@@ -22,6 +22,7 @@ from jobpool.errors import JobpoolBug
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
 from jobpool.store.memory.misfits import MisfitKeeping
+from jobpool.store.memory.quotas.permits import PermitKeeping
 from jobpool.store.memory.suspects import SuspectKeeping
 from jobpool.store.memory.tables.rows import Begun, Ended, Held, Row, Spent, Tried
 from jobpool.store.records import KeptOutput, Receipt
@@ -47,7 +48,7 @@ _DURATION_MAX_S = TIME_MAX_MS / 1000
 _STALE, _ACCEPTED = Receipt.STALE, Receipt.ACCEPTED
 
 
-class Settling(Enqueueing, SuspectKeeping, MisfitKeeping):
+class Settling(Enqueueing, SuspectKeeping, MisfitKeeping, PermitKeeping):
     """The part of the store that ends leases and keeps what they report."""
 
     _database: MemoryDatabase
@@ -71,6 +72,7 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping):
         row = self._database.jobs.get(s.id)
         held = None if row is None else row.held
         if row is None or held is None or held.token != s.token:
+            self._end_permits(s.token)  # Its handler may have completed the job.
             return _STALE
         if s.state not in _ENDS or (
             s.state is _SUCCEEDED and s.outcome is not _SUCCESS
@@ -88,6 +90,9 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping):
             now = Moment(now_ms, self._clock.boottime_s())
             settled = _ended(row, held, s, now, self._version_of(s, held))
         self._database.put_job(row, settled)
+        self._end_permits(s.token, unbegun=s.unbegun)
+        if s.throttle is not None:
+            self._block(s.throttle)
         if s.keeps_output and s.state is _SUCCEEDED:
             self._keep_output(settled, s)
         if s.suspect is not None:

@@ -15,14 +15,11 @@ from jobpool.store.memory.read import Reading
 from jobpool.store.memory.runs import RunKeeping
 from jobpool.store.memory.schedules import ScheduleKeeping
 from jobpool.store.memory.settle import Settling
-from jobpool.store.operations.quotas.standing import QuotaKeeping
 from jobpool.store.records import CapacityFact
 from jobpool.store.wakeup import Waker
 
 
-class MemoryStore(
-    Settling, RunKeeping, ScheduleKeeping, QuotaKeeping, Reading, Operating
-):
+class MemoryStore(Settling, RunKeeping, ScheduleKeeping, Reading, Operating):
     """A store in memory. Thread-safe; refused in a forked child.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from jobpool.core.application.codec import NAME as CODEC_NAME
 from jobpool.core.application.handler_spec import NAME, POOL_NAME
@@ -18,6 +18,8 @@ from jobpool.errors import KeyConflict, QueueFull, UsageError
 
 TEXT_MAX = 255
 """Longest key, unique text or tenant, in characters."""
+VALUES_MAX = 100
+"""Most values by which the quotas of a job count it."""
 COUNT_MAX = 2**31 - 1
 """The highest attempt or budget counter of a job; counters stop there."""
 ID_MAX = 2**63 - 1
@@ -142,6 +144,14 @@ def _rest_complaint(job: NewJob) -> str | None:
         return "timeout_s: expected a finite number of seconds over 0"
     if job.codec is not None and not _is_name(job.codec, CODEC_NAME):
         return "codec: expected a name such as 'fernet'"
+    return _quota_complaint(job)
+
+
+def _quota_complaint(job: NewJob) -> str | None:
+    if job.quota_values is not None and not _are_values(job.quota_values):
+        return "quota_values: expected texts by the paths of arguments"
+    if job.lane is not None and not _is_int(job.lane, 1, ID_MAX):
+        return f"lane: expected a whole number from 1 to {ID_MAX}"
     return None
 
 
@@ -165,6 +175,24 @@ def _is_text(value: object) -> bool:
         and 0 < len(value) <= TEXT_MAX
         and clean_text(value) == value
     )
+
+
+def _are_values(values: object) -> bool:
+    return (
+        isinstance(values, Mapping)
+        and len(values) <= VALUES_MAX
+        and all(
+            isinstance(text, str) and clean_text(text) == text
+            for pair in values.items()
+            for text in pair
+        )
+        and all(len(text) <= TEXT_MAX for text in values.values())
+    )
+
+
+def is_tenant(name: object) -> bool:
+    """Say whether a job may have this tenant."""
+    return _is_text(name)
 
 
 def is_id(job_id: int) -> bool:
@@ -228,6 +256,8 @@ def _fit(value: float | None, lowest: int, highest: int) -> int | None:
     return lowest if value < lowest else highest
 
 
+LIMITED = frozenset({"tenant", "quota"})
+"""What a pause may be of that older code would lease past."""
 STORE_PAUSE = ("store", "")
 """The pause of the whole store."""
 

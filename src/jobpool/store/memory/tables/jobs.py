@@ -6,8 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from jobpool.core.jobs.job import FINISHED, JobState
+from jobpool.core.rules.quotas.rules import Rules
+from jobpool.store.memory.tables.lanes import LaneIndex
 from jobpool.store.memory.tables.ordered_set import (
     RankSet,
+    id_of,
     rank_by_priority,
     rank_by_time,
 )
@@ -26,6 +29,7 @@ class JobTable:
         by_key: ids by kind and idempotency key.
         by_unique: ids of unfinished jobs by kind and unique text.
         runnable: by pool and kind, in the order in which they are leased.
+        lanes: runnable jobs of kinds that quotas concern.
         pending: by the moment at which they fall due.
         expiring: jobs without an attempt that do not wait for others, by the moment at
             which they expire.
@@ -44,6 +48,7 @@ class JobTable:
         self.by_key: dict[tuple[str, str], int] = {}
         self.by_unique: dict[tuple[str, str], int] = {}
         self.runnable: defaultdict[tuple[str, str], RankSet] = defaultdict(RankSet)
+        self.lanes = LaneIndex()
         self.pending = RankSet()
         self.expiring = RankSet()
         self.held: defaultdict[str, set[int]] = defaultdict(set)
@@ -108,10 +113,20 @@ class JobTable:
         for members in (self.runnable, self.held, self.stopping):
             members.clear()
         self.pending, self.expiring = RankSet(), RankSet()
+        self.lanes.arrange(self.lanes.rules, ())
         self.finished = {state: RankSet() for state in FINISHED}
         for row in self._rows.values():
             self._enter(row)
         self._is_torn = False
+
+    def arrange_lanes(self, in_force: Rules) -> None:
+        """Make the lanes by other rules."""
+        ranked = (
+            (rank, self._rows[id_of(rank)])
+            for queue in self.runnable.values()
+            for rank in queue
+        )
+        self.lanes.arrange(in_force, ranked)
 
     def newest_first(self) -> Iterator[Row]:
         """Return all jobs, the highest id first."""
@@ -137,6 +152,8 @@ class JobTable:
         if state is _RUNNABLE:
             rank = rank_by_priority(new.priority, row.run_at_ms, job_id)
             self.runnable[new.pool, new.kind].add(rank)
+            if not self.lanes.rules.is_empty:
+                self.lanes.enter(rank, row)
         elif state is _PENDING:
             self.pending.add(rank_by_time(row.run_at_ms, job_id))
         elif row.held is not None:
@@ -160,6 +177,8 @@ class JobTable:
         if state is _RUNNABLE:
             rank = rank_by_priority(new.priority, row.run_at_ms, job_id)
             self.runnable[new.pool, new.kind].discard(rank)
+            if not self.lanes.rules.is_empty:
+                self.lanes.leave(rank, row)
         elif state is _PENDING:
             self.pending.discard(rank_by_time(row.run_at_ms, job_id))
         elif row.held is not None:

@@ -1,0 +1,176 @@
+"""What is shown of quotas: pure, from their rules and the state of their buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jobpool.core.rules.quotas.allot import BucketState, cost_in
+from jobpool.core.rules.quotas.definition import (
+    KIND_PREFIX,
+    Quota,
+    Tenant,
+    check_name,
+    check_numbers,
+)
+from jobpool.core.rules.quotas.gcra import available, next_at_us
+from jobpool.core.rules.quotas.rules import FOREVER_MS, Override, Rules, Use
+from jobpool.errors import ConfigError, UsageError
+from jobpool.store.records import BucketRow, QuotaWait
+from jobpool.store.statements.validation import TEXT_MAX, clean_text, is_tenant
+
+HOLDERS_MAX = 10
+_NUMBERS = ("rate", "burst", "concurrency")
+
+
+class Shortage(NamedTuple):
+    """Why a bucket has no permit now."""
+
+    why: str
+    opens_at_ms: int | None
+    """When it may have one; None: once one is returned, or nobody knows."""
+
+
+def shortage(bucket: BucketState, cost: int, now_ms: int) -> Shortage | None:
+    """Return why a job cannot have its permits of a bucket now; None: it can."""
+    limit = bucket.limit
+    cost = cost_in(limit, cost)
+    if (closed_ms := limit.closed_until_ms or 0) > now_ms:
+        return Shortage(limit.reason, closed_ms if closed_ms < FOREVER_MS else None)
+    if bucket.block_until_ms > now_ms:
+        return Shortage("whoever answers has said to wait", bucket.block_until_ms)
+    cap = limit.concurrency
+    if cap is not None and bucket.in_use + cost > cap:
+        needs = "" if cost == 1 else f", and it needs {cost}"
+        return Shortage(f"{bucket.in_use} of {cap} are in use{needs}", None)
+    pace, now_us = limit.pace, now_ms * 1000
+    if pace is not None and (free := available(pace, bucket.tat_us, now_us)) < cost:
+        at_ms = -(-next_at_us(pace, bucket.tat_us, now_us, cost) // 1000)
+        has = "no permit" if not free else f"{free} of {cost} permits"
+        return Shortage(f"its rate has {has} left", at_ms)
+    return None
+
+
+def bucket_row(
+    bucket: BucketState, quota: str, value: str, waiting: int, now_ms: int
+) -> BucketRow:
+    """Return what is shown of a bucket.
+
+    Args:
+        bucket: as it is.
+        quota: its quota.
+        value: what it is the bucket of.
+        waiting: runnable jobs that wait for it.
+        now_ms: the store's clock.
+    """
+    limit, found = bucket.limit, shortage(bucket, 1, now_ms)
+    is_blocked = bucket.block_until_ms > now_ms
+    free = None
+    if limit.pace is not None:
+        free = available(limit.pace, bucket.tat_us, now_ms * 1000)
+    return BucketRow(
+        quota=quota,
+        value=value,
+        used=bucket.in_use,
+        cap=limit.concurrency,
+        free=free,
+        waiting=waiting,
+        opens_at_ms=None if found is None else found.opens_at_ms,
+        blocked_until_ms=bucket.block_until_ms if is_blocked else None,
+        reason=None if found is None else found.why,
+    )
+
+
+def wait_of(
+    bucket: BucketState, use: Use, holders: Sequence[int], now_ms: int
+) -> QuotaWait | None:
+    """Return how a bucket holds a job back; None: it does not.
+
+    Args:
+        bucket: as it is.
+        use: the job's.
+        holders: jobs that have permits of it.
+        now_ms: the store's clock.
+    """
+    found = shortage(bucket, use.cost, now_ms)
+    if found is None:
+        return None
+    return QuotaWait(
+        quota=use.quota,
+        value=use.value,
+        used=bucket.in_use,
+        cap=bucket.limit.concurrency,
+        holders=tuple(holders[:HOLDERS_MAX]),
+        opens_at_ms=found.opens_at_ms,
+        why=found.why,
+    )
+
+
+def differing_of(rules: Rules, name: str) -> str | None:
+    """Return how the definitions of a quota differ; None: they do not."""
+    prefix = f"quota {name}: "
+    found = [s.removeprefix(prefix) for s in rules.differing if s.startswith(prefix)]
+    return " ".join(found) or None
+
+
+def added_to(
+    former: Override | None, override: Override, until_ms: int | None
+) -> Override:
+    """Return what is set of a quota, after some of its numbers were set.
+
+    Args:
+        former: what was set before.
+        override: what is set now; a number that is None stays as it was.
+        until_ms: when all of it ends; None: when it is reset.
+
+    Raises:
+        UsageError: they are not allowed, or there are none.
+    """
+    given = {name: getattr(override, name) for name in _NUMBERS}
+    if all(value is None for value in given.values()):
+        raise UsageError(
+            f"quota {override.quota}: nothing to set; give a rate, a burst or a "
+            "concurrency. Nothing was changed"
+        )
+    if former is not None:
+        given = {
+            name: getattr(former, name) if value is None else value
+            for name, value in given.items()
+        }
+    try:
+        if not override.quota.startswith(KIND_PREFIX):
+            check_name(override.quota)
+        numbers = Quota(name=override.quota, **given)
+        check_numbers(numbers, f"quota {override.quota}")
+    except ConfigError as error:
+        raise UsageError(f"{error}. Nothing was changed") from error
+    return Override(
+        quota=override.quota,
+        **given,
+        until_ms=until_ms,
+        who=clean_text(override.who),
+        note=clean_text(override.note),
+    )
+
+
+def checked_tenant(tenant: Tenant) -> Tenant:
+    """Return a tenant's rule if it can be kept.
+
+    Raises:
+        UsageError: it says nothing, or a number or its name is not allowed.
+    """
+    if tenant == Tenant(name=tenant.name):
+        raise UsageError(
+            f"tenant {tenant.name}: nothing to set; give a rate, a concurrency or a "
+            "weight. Nothing was changed"
+        )
+    if not is_tenant(tenant.name):
+        raise UsageError(
+            f"tenant: expected 1 to {TEXT_MAX} characters of text without NUL. Nothing "
+            "was changed"
+        )
+    try:
+        check_numbers(tenant, f"tenant {tenant.name}")
+    except ConfigError as error:
+        raise UsageError(f"{error}. Nothing was changed") from error
+    return tenant
