@@ -54,6 +54,18 @@ class Redactor:
         """Say whether any supervisor has said what a kind hides, be it nothing."""
         return kind in self._known or kind in self._paths
 
+    def hides(self, path: str) -> bool:
+        """Say whether any kind hides an argument, or what it is a part of.
+
+        Args:
+            path: as what a quota counts by: ``customer.iban``.
+        """
+        return any(
+            path == one or path.startswith(f"{one}.")
+            for paths in self._paths.values()
+            for one in paths
+        )
+
     def of(self, job: Job) -> Redaction:
         """Return what is to be hidden of one job."""
         if not self._paths or job.is_erased:

@@ -67,12 +67,14 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
     configuration = configuration_of(given)
     report = _inspect(configuration)
     limits = list(kind_limits(configuration, report))
-    problems = list(_problems(configuration.settings, report))
+    quotas = declared(configuration.settings, report)
+    found = (*_problems(configuration.settings, report), *quotas.problems)
+    problems = list(dict.fromkeys(found))  # what stops a start is seen twice
     published = published_kinds(sources_of(given))
     if published is not None:
         problems += unknown_kinds(configuration.settings, report, published)
     remarks = [*misspelled_variables(os.environ), *report.warnings]
-    remarks += _over_memory(configuration)
+    remarks += [*quotas.remarks, *_over_memory(configuration)]
     for event in pool_events(configuration.settings, report, at_ms=0):
         remarks.append("; ".join(event_lines.parts(event)))
     stored = _stored_schedules(configuration, given)
@@ -81,18 +83,17 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
         remarks.append(f"the store does not exist yet; the first start creates {url}")
     app = configuration.settings.app
     remarks += taken_names(report.schedules, stored or (), app)
-    quotas = declared(report)
     schedules = list(outlooks(report.schedules, stored or (), now_ms()))
     problems += [
         f"schedule {one.name!r}: {s.problem}" for one, s in schedules if s.problem
     ]
     if given.as_json:
         _print_objects(configuration, limits, problems, remarks)
-        for said in (*declared_objects(*quotas), *outlook_objects(schedules)):
+        for said in (*declared_objects(quotas), *outlook_objects(schedules)):
             print_json(encodable(said))
     else:
         _print(configuration, limits)
-        print_declared(*quotas)
+        print_declared(quotas)
         print_outlooks(schedules)
         for remark in remarks:
             print_line(f"note: {remark}")

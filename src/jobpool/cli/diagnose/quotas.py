@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobpool.cli.jobs.quota_words import costs_words, numbers_words
 from jobpool.cli.output import counted, heading, print_line, print_table
 from jobpool.core.application.app_report import AppReport
-from jobpool.core.rules.quotas.definition import Limits, Need, Quota, own_cap
+from jobpool.core.config.quotas import needs_of, published_limits, remarks
+from jobpool.core.config.settings import Settings
+from jobpool.core.rules.quotas.definition import Limits, Need, Quota
+from jobpool.errors import ConfigError
 from jobpool.store.records import QuotaRow
 
 _SHOWN_MAX = 10
@@ -16,7 +19,7 @@ _SHOWN_MAX = 10
 
 def differing(rows: Sequence[QuotaRow]) -> list[str]:
     """Return which quotas' definitions differ, where, and what that means."""
-    return [row.differing for row in rows if row.differing]
+    return [f"quota {row.name}: {row.differing}" for row in rows if row.differing]
 
 
 def print_summary(rows: Sequence[QuotaRow]) -> None:
@@ -24,8 +27,8 @@ def print_summary(rows: Sequence[QuotaRow]) -> None:
     waiting = sorted(
         (row for row in rows if row.waiting), key=lambda row: (-row.waiting, row.name)
     )
-    remarks = differing(rows)
-    if not waiting and not remarks:
+    said = differing(rows)
+    if not waiting and not said:
         return
     heading("QUOTAS")
     if waiting:
@@ -45,7 +48,7 @@ def print_summary(rows: Sequence[QuotaRow]) -> None:
         print_line(f"why and until when: jobpool quotas {waiting[0].name}")
     if len(waiting) > _SHOWN_MAX:
         print_line(f"and {len(waiting) - _SHOWN_MAX:,} more: jobpool quotas")
-    for remark in remarks:
+    for remark in said:
         print_line(f"DIFFERENT: {remark}")
 
 
@@ -70,16 +73,27 @@ def summary(rows: Sequence[QuotaRow]) -> list[Mapping[str, Any]]:
     ]
 
 
-def declared(report: AppReport) -> tuple[Limits, dict[str, tuple[Need, ...]]]:
-    """Return the quotas of an application, and what its kinds need of them."""
-    quotas, needs = [*report.quotas], {}
-    for spec in report.handlers:
-        needs[spec.kind] = spec.needs
-        if spec.concurrency is not None:
-            quota, need = own_cap(spec.kind, spec.concurrency)
-            quotas.append(quota)
-            needs[spec.kind] += (need,)
-    return Limits(quotas=tuple(quotas)), needs
+class Declared(NamedTuple):
+    """What an application and its configuration say of quotas."""
+
+    limits: Limits = Limits()
+    needs: Mapping[str, Sequence[Need]] = {}
+    """By kind."""
+    remarks: Sequence[str] = ()
+    """What is allowed, but surely not meant."""
+    problems: Sequence[str] = ()
+    """Why they cannot be kept."""
+
+
+def declared(settings: Settings, report: AppReport) -> Declared:
+    """Return what an application and its configuration say of quotas."""
+    try:
+        limits = published_limits(settings, report)
+        notes = list(remarks(settings, report))
+    except ConfigError as exc:
+        return Declared(problems=[str(exc)])
+    needs = {spec.kind: needs_of(settings, spec) for spec in report.handlers}
+    return Declared(limits, needs, notes)
 
 
 def _costs(needs: Mapping[str, Sequence[Need]]) -> dict[str, dict[str, int]]:
@@ -91,11 +105,12 @@ def _costs(needs: Mapping[str, Sequence[Need]]) -> dict[str, dict[str, int]]:
     return found
 
 
-def print_declared(limits: Limits, needs: Mapping[str, Sequence[Need]]) -> None:
+def print_declared(found: Declared) -> None:
     """Print the quotas that code and configuration define, and who needs them."""
+    limits = found.limits
     if limits.quotas:
         heading("QUOTAS")
-        costs = _costs(needs)
+        costs = _costs(found.needs)
         print_table(
             ("QUOTA", "LIMITS", "PER", "KINDS", "FROM"),
             (
@@ -121,12 +136,10 @@ def _per(quota: Quota) -> str | None:
     return "host" if quota.host_only else quota.per
 
 
-def declared_objects(
-    limits: Limits, needs: Mapping[str, Sequence[Need]]
-) -> Iterator[Mapping[str, Any]]:
+def declared_objects(found: Declared) -> Iterator[Mapping[str, Any]]:
     """Yield the same for ``--json``."""
-    costs = _costs(needs)
-    for quota in limits.quotas:
+    costs = _costs(found.needs)
+    for quota in found.limits.quotas:
         yield {
             "quota": quota.name,
             "concurrency": quota.concurrency,
@@ -137,7 +150,7 @@ def declared_objects(
             "costs": costs.get(quota.name, {}),
             "from": quota.source,
         }
-    for rule in limits.tenants:
+    for rule in found.limits.tenants:
         yield {
             "tenant": rule.name,
             "concurrency": rule.concurrency,

@@ -60,7 +60,8 @@ def quotas(
         print_rows(COLUMNS, [cells(one, now) for one in rows], right=RIGHT, spare=SPARE)
         for one in rows:
             if one.row.differing:
-                click.echo(f"note: {one_line(one.row.differing)}", err=True)
+                note = f"quota {one.row.name}: {one.row.differing}"
+                click.echo(f"note: {one_line(note)}", err=True)
     else:
         click.echo(
             "note: no supervisor that runs publishes a quota: those that code declares "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+import msgspec
 
 from jobpool.cli.admin.quotas.records import (
     BUCKET_COLUMNS,
@@ -16,7 +17,7 @@ from jobpool.cli.admin.quotas.records import (
     quota_object,
 )
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.flags import json_flag, store_flags, unredacted_flag
 from jobpool.cli.output import (
     encodable,
     heading,
@@ -24,10 +25,12 @@ from jobpool.cli.output import (
     print_line,
     print_rows,
 )
+from jobpool.core.application.redaction import HIDDEN
 from jobpool.core.config.layers import nearest
 from jobpool.errors import UsageError
+from jobpool.operations.redaction import Redactor
 from jobpool.store.protocol import Store
-from jobpool.store.records import QuotaRow
+from jobpool.store.records import BucketRow, QuotaRow
 
 _BUCKETS_MAX = 10_000
 
@@ -51,21 +54,30 @@ def listed(store: Store, rows: Sequence[QuotaRow]) -> list[Listed]:
     show_default=True,
     help="Show at most so many buckets: those first for which most jobs wait.",
 )
+@unredacted_flag
 @store_flags
 @json_flag
 def show_quota(
-    *, name: str, limit: int, store: str | None, config: str | None, as_json: bool
+    *,
+    name: str,
+    limit: int,
+    unredacted: bool,
+    store: str | None,
+    config: str | None,
+    as_json: bool,
 ) -> None:
     """Show one quota: its numbers, who says them, and its buckets."""
     with opened(own_sources(store, config)) as found:
         row = existing(found, name)
+        kinds = found.kinds()
         costs = {
             record.kind: need.cost
-            for record in found.kinds()
+            for record in kinds
             for need in record.needs
             if need.quota == name
         }
-        buckets = found.buckets(name, limit)
+        redactor = Redactor(found, kinds, is_off=unredacted)
+        buckets = shown(found.buckets(name, limit), row, redactor)
     now = now_ms()
     has_one = row.quota is not None and row.quota.per is None
     if as_json:
@@ -92,6 +104,16 @@ def show_quota(
     )
     if len(buckets) == limit and not has_one:
         click.echo("note: there may be more buckets; --limit shows more", err=True)
+
+
+def shown(
+    buckets: Sequence[BucketRow], row: QuotaRow, redactor: Redactor
+) -> list[BucketRow]:
+    """Return buckets, without their values if those are of a hidden argument."""
+    path = None if row.quota is None else row.quota.path
+    if path is None or not redactor.hides(path):
+        return list(buckets)
+    return [msgspec.structs.replace(one, value=HIDDEN) for one in buckets]
 
 
 def existing(store: Store, name: str) -> QuotaRow:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import click
+import msgspec
 
 from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.jobs.show.waits import why_it_waits
+from jobpool.core.application.redaction import HIDDEN
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.errors import JobNotFound, StoreRefused
 from jobpool.operations.redaction import Redactor
@@ -60,7 +62,7 @@ def read(store: Store, job: Job, *, unredacted: bool, with_payload: bool) -> See
     redaction = redactor.of(job)
     payload = store.payload(job.id) or None if with_payload else None
     is_due = job.state is JobState.RUNNABLE
-    quotas = store.waits_of(job.id) if is_due else []
+    quotas = _quotas(store, job, redactor) if is_due else []
     return Seen(
         job=redaction.job(job),
         attempts=redaction.attempts(store.attempts(job.id)),
@@ -75,6 +77,20 @@ def read(store: Store, job: Job, *, unredacted: bool, with_payload: bool) -> See
         done=_done(store, job.id),
         is_redactable=redactor.knows(job.kind),
     )
+
+
+def _quotas(store: Store, job: Job, redactor: Redactor) -> list[QuotaWait]:
+    """Return the buckets that have no permit for a job; hidden values are no names."""
+    waits = store.waits_of(job.id)
+    if not any(one.value for one in waits):
+        return waits
+    paths = {row.name: row.quota.path for row in store.quotas() if row.quota}
+    return [
+        msgspec.structs.replace(one, value=HIDDEN)
+        if (path := paths.get(one.quota)) is not None and redactor.hides(path)
+        else one
+        for one in waits
+    ]
 
 
 def meant(
