@@ -101,7 +101,14 @@ def published_limits(settings: Settings, report: AppReport) -> Limits:
         if (most := _cap_of(settings, spec)) is not None
     )
     return Limits(
-        quotas=(*quotas.values(), *caps), tenants=tuple(settings.tenants.values())
+        quotas=(*quotas.values(), *caps),
+        tenants=tuple(settings.tenants.values()),
+        aliases={
+            alias: spec.kind
+            for spec in report.handlers
+            if needs_of(settings, spec)
+            for alias in spec.aliases
+        },
     )
 
 

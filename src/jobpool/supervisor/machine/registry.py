@@ -17,6 +17,7 @@ from jobpool.core.application.handler_spec import (
     HandlerSpec,
 )
 from jobpool.core.config.kinds import settings_of
+from jobpool.core.config.quotas import needs_of, published_limits
 from jobpool.core.config.settings import KeepOutput, SandboxLevel, Settings
 from jobpool.core.config.store_url import refuse_other_store
 from jobpool.core.jobs.job import JobState, Lease, NewJob, Settlement
@@ -25,8 +26,7 @@ from jobpool.core.pool_coverage import refuse_without_kinds
 from jobpool.core.rules.lifecycle import Ending
 from jobpool.core.rules.limits import Effective, Limits, resolve
 from jobpool.core.rules.policy import Policy, Rerun
-from jobpool.core.rules.quotas import definition
-from jobpool.core.rules.quotas.definition import DEFAULT_THROTTLE_MAX_S, Need, own_cap
+from jobpool.core.rules.quotas.definition import DEFAULT_THROTTLE_MAX_S, Need
 from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
 from jobpool.store.records import KindRecord
@@ -56,7 +56,7 @@ class Registry:
         for spec in report.handlers:
             for name in (spec.kind, *spec.aliases):
                 self._specs[name] = spec
-        self.published = _published(report)
+        self.published = published_limits(settings, report)
         """The quotas and tenants' rules that this supervisor publishes."""
         self._check_memory(report.base_rss_bytes)
         self._policies = {
@@ -161,7 +161,7 @@ class Registry:
                 at_most_once=(spec.kind, *spec.aliases)
                 if spec.policy.rerun is Rerun.NEVER
                 else (),
-                needs=self._needs(spec),
+                needs=needs_of(self._settings, spec),
             )
             for name, spec in self._specs.items()
             if name == spec.kind and spec.pool in self._pools
@@ -207,11 +207,6 @@ class Registry:
             if any(not self.quotas[need.quota].host_only for need in record.needs)
         )
 
-    def _needs(self, spec: HandlerSpec) -> tuple[Need, ...]:
-        if spec.concurrency is None:
-            return spec.needs
-        return (*spec.needs, own_cap(spec.kind, spec.concurrency)[1])
-
     def _host_needs(self, spec: HandlerSpec) -> tuple[Need, ...]:
         return tuple(need for need in spec.needs if need.quota in self.host_caps)
 
@@ -256,18 +251,3 @@ class Registry:
                     f"{show_size(floor)} that a bare child of this application needs; "
                     "raise the limit, or import less (see: jobpool manual tuning)"
                 )
-
-
-def _published(report: AppReport) -> definition.Limits:
-    caps = [
-        own_cap(spec.kind, spec.concurrency)[0]
-        for spec in report.handlers
-        if spec.concurrency is not None
-    ]
-    aliases = {
-        alias: spec.kind
-        for spec in report.handlers
-        if spec.needs or spec.concurrency is not None
-        for alias in spec.aliases
-    }
-    return definition.Limits(quotas=(*report.quotas, *caps), aliases=aliases)

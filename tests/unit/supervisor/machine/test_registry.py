@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.config.settings import KindSettings, QuotaSettings
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import Ending
 from jobpool.core.rules.quotas.definition import Need, Quota, own_cap
@@ -31,13 +33,19 @@ def registry():
         HandlerSpec(kind="mail", pool="io", concurrency=1),
     )
     report = AppReport(handlers=handlers, quotas=(STRIPE, DISK))
-    return Registry(World(pool("cpu")).settings, report)
+    settings = msgspec.structs.replace(
+        World(pool("cpu")).settings,
+        quotas={"disk": QuotaSettings(concurrency=1)},
+        kinds={"pay": KindSettings(concurrency=2)},
+    )
+    return Registry(settings, report)
 
 
 def test_quotas_are_published_with_kinds_own_caps_and_former_names(registry):
-    """So that the store knows all that a job of theirs needs, whatever its name."""
-    cap, need = own_cap("pay", 3)
-    assert registry.published.quotas[:3] == (STRIPE, DISK, cap)
+    """As configured, so that the store knows what a job needs, whatever its name."""
+    cap, need = own_cap("pay", 2)
+    quotas = {one.name: one for one in registry.published.quotas}
+    assert (quotas["stripe"], quotas[cap.name]) == (STRIPE, cap)
     assert registry.published.aliases == {"charge": "pay"}
     records = {one.kind: one.needs for one in registry.records()}
     assert records == {
@@ -50,7 +58,7 @@ def test_quotas_are_published_with_kinds_own_caps_and_former_names(registry):
 def test_what_one_host_counts_is_kept_here(registry):
     """Under each name of a kind."""
     disk = (Need("disk"),)
-    assert registry.host_caps == {"disk": 2}
+    assert registry.host_caps == {"disk": 1}
     assert registry.host_needs == {"pay": disk, "charge": disk, "scan": disk}
 
 
