@@ -51,17 +51,52 @@ def test_check_speaks_json(folder):
     assert limits["timeout"]["value"] == 30
 
 
+QUOTAS = """
+from jobpool import JobPool
+jobs = JobPool()
+stripe = jobs.quota('stripe', rate='10/s', burst=20, concurrency=8)
+gpu = jobs.quota('gpu', concurrency=1, scope='host')
+mail = jobs.quota('mail', concurrency=3)
+
+@jobs.job('io', kind='pay', quotas=[stripe.cost(2), gpu], concurrency=4)
+def pay(cents: int) -> None: ...
+"""
+
+
+def test_check_shows_quotas_as_they_are_configured(folder):
+    """In the settings with their origin, merged among the quotas, and what is odd."""
+    (folder / "jobs.py").write_text(QUOTAS)
+    (folder / "jobpool.toml").write_text(
+        "[quotas.stripe]\nrate = '5/s'\nburst = 2\n[quotas.mial]\nconcurrency = 2\n"
+        "[tenants.'*']\nconcurrency = 7\n[kinds.pay]\nconcurrency = 6\n"
+    )
+    result = run("check")
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    for words in (
+        "quotas.stripe.rate 5/s jobpool.toml [quotas.stripe] rate",
+        'tenants."*".concurrency 7 jobpool.toml [tenants."*"] concurrency',
+        "pay io concurrency 6 jobpool.toml [kinds.pay] concurrency",
+        "stripe 8 at once, 5/s with burst 2 - pay (cost 2) code, configuration",
+        "kind:pay 6 at once - pay code",
+        "* 7 at once",
+    ):
+        assert words in lines
+    assert "note: [quotas.mial]: the application declares no quota" in result.stdout
+
+
+def test_check_refuses_a_cost_that_could_never_be_had(folder):
+    """The configuration has less than the decorator's cost."""
+    (folder / "jobs.py").write_text(QUOTAS)
+    (folder / "jobpool.toml").write_text("[quotas.stripe]\nconcurrency = 1")
+    result = run("check")
+    assert result.exit_code == 2
+    assert result.stderr.count("a cost of 2 of quota 'stripe' could never be had") == 1
+
+
 def test_check_shows_quotas_with_who_needs_them(folder):
     """Also one that only `permit()` asks for, and a kind's own cap."""
-    (folder / "jobs.py").write_text(
-        "from jobpool import JobPool\n"
-        "jobs = JobPool()\n"
-        "stripe = jobs.quota('stripe', rate='10/s', burst=20, concurrency=8)\n"
-        "gpu = jobs.quota('gpu', concurrency=1, scope='host')\n"
-        "mail = jobs.quota('mail', concurrency=3)\n"
-        "@jobs.job('io', kind='pay', quotas=[stripe.cost(2), gpu], concurrency=4)\n"
-        "def pay(cents: int) -> None: ...\n"
-    )
+    (folder / "jobs.py").write_text(QUOTAS)
     lines = [" ".join(line.split()) for line in run("check").stdout.splitlines()]
     for words in (
         "stripe 8 at once, 10/s with burst 20 - pay (cost 2) code",

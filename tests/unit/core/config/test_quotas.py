@@ -89,6 +89,15 @@ def test_a_kinds_cap_may_be_in_the_configuration():
     assert needs_of(settings(text), MAIL) == (Need("kind:shop.mail"),)
 
 
+def test_a_former_name_is_published_if_its_kind_needs_anything():
+    """Jobs that are stored with it count, too; here the configuration caps them."""
+    kind = HandlerSpec(kind="new", pool="io", aliases=("old",))
+    report = AppReport(handlers=(kind,))
+    capped = settings("[kinds.old]\nconcurrency = 1")
+    assert published_limits(capped, report).aliases == {"old": "new"}
+    assert published_limits(settings(), report).aliases == {}
+
+
 def test_tenants_are_published():
     text = '[tenants."*"]\nrate = "1/s"\n[tenants.acme]\nburst = 3\nconcurrency = 2'
     assert set(published_limits(settings(text), REPORT).tenants) == {
