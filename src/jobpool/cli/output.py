@@ -127,7 +127,12 @@ def print_rows(
         table.add_column(
             name, justify=justify, no_wrap=True, max_width=min(most, width[name])
         )
-    table.add_column(last, no_wrap=True, max_width=max(room(most), len(last)))
+    table.add_column(
+        last,
+        justify="right" if last in right else "left",
+        no_wrap=True,
+        max_width=max(room(most), len(last)),
+    )
     for row in cells:
         table.add_row(*(row[name] for name in (*shown, last)))
     _print(screen, table)

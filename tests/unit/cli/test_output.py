@@ -9,7 +9,7 @@ from rich.console import Console
 from jobpool.cli import output
 from jobpool.cli.jobs.records import decoded
 from jobpool.cli.launch.progress_bar import BurstBar
-from jobpool.cli.output import ago, tick_object, tick_words
+from jobpool.cli.output import ago, print_rows, tick_object, tick_words
 from jobpool.core.events import JobEnded, JobSucceeded
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
@@ -145,3 +145,9 @@ def test_a_tick_in_a_zone_that_this_host_does_not_know_is_shown_in_utc():
     tick = JobTick("nightly", 1_709_325_000_000, "Mars/Base")
     assert tick_words(tick) == "nightly, 2024-03-01 20:30Z"
     assert tick_object(tick)["local"] == "2024-03-01T20:30:00+00:00"
+
+
+def test_a_last_column_of_numbers_is_aligned_as_the_others(capsys):
+    """The oldest age of a pool stands below its heading's end."""
+    print_rows(("POOL", "OLDEST"), [("io", "5s")], right=("OLDEST",), spare=())
+    assert capsys.readouterr().out == "POOL  OLDEST\nio        5s\n"

@@ -23,6 +23,7 @@ from jobpool.cli.output import (
     pause_words,
     print_json,
     print_line,
+    print_rows,
     print_table,
     seconds,
 )
@@ -289,17 +290,18 @@ def _print_pools(seen: _Status, pools: dict[str, dict[str, int]]) -> None:
         if state not in _ONLY_IF_ANY or any(counts[state] for counts in pools.values())
     ]
     numbers = tuple(state.upper() for state in shown)
-    print_table(
+    print_rows(
         ("POOL", *numbers, "OLDEST"),
-        (
+        [
             (
                 name,
                 *(counts[state] for state in shown),
                 seconds(oldest.get(name)),
             )
             for name, counts in pools.items()
-        ),
+        ],
         right=(*numbers, "OLDEST"),
+        spare=("CANCELED", "SUCCEEDED"),
     )
 
 

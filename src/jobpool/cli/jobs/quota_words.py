@@ -61,7 +61,7 @@ def opens_words(at_ms: int | None, now_ms: int) -> str:
 
 
 def wait_words(wait: QuotaWait, now_ms: int) -> str:
-    """Return what keeps a job from having a permit, who has them, and until when."""
+    """Return what keeps a job from having a permit, and who has them or until when."""
     holders = ", ".join(map(str, wait.holders))
     more = wait.used - len(wait.holders)
     if len(wait.holders) >= _HOLDERS_MAX and more > 0:
@@ -69,8 +69,8 @@ def wait_words(wait: QuotaWait, now_ms: int) -> str:
     noun = "job" if len(wait.holders) == 1 else "jobs"
     parts = (
         wait.why,
-        f"held by {noun} {holders}" if holders else "",
-        opens_words(wait.opens_at_ms, now_ms),
+        opens_words(wait.opens_at_ms, now_ms)
+        or (f"held by {noun} {holders}" if holders else ""),
     )
     what = named(wait.quota, wait.value).removeprefix("quota ")
     return f"{what}: {'; '.join(filter(None, parts))}"

@@ -33,12 +33,13 @@ def test_of_many_holders_ten_are_named_and_the_others_counted():
 
 
 def test_a_rate_says_when_there_is_a_permit():
-    """Relative, since that is what one waits for."""
+    """Relative, since that is what one waits for: not who has had its permits."""
     wait = QuotaWait(
         quota="vendor",
         value="17",
-        used=0,
+        used=2,
         cap=None,
+        holders=(3, 4),
         why="its rate is used up",
         opens_at_ms=NOW_MS + 28_000,
     )

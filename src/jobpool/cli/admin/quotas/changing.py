@@ -14,6 +14,7 @@ from jobpool.cli.flags import (
 )
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.known_names import check_known
+from jobpool.cli.jobs.quota_words import numbers_words, window_words
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.rules.quotas.definition import parse_rate
 from jobpool.core.units import duration_s
@@ -70,6 +71,7 @@ def set_quota(
         if not force:
             check_known(found, sources, {"quota": [name]})
         changed = operating(found, action).is_made
+        in_force = {row.name: row.quota for row in found.quotas()}.get(name)
     if as_json:
         print_json({**action.target(), "set": True, "changed": changed})
         return
@@ -81,6 +83,9 @@ def set_quota(
         f"{until} {'' if duration else name}".rstrip(),
         "" if changed else "(no change)",
     )
+    if in_force is not None:
+        what = (numbers_words(in_force), window_words(in_force))
+        print_line(f"within 2 s: {': '.join(filter(None, what))}")
 
 
 @click.command("reset")

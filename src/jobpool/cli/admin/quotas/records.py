@@ -137,13 +137,14 @@ def facts(
         yield "permit()", f"waits {show_duration(quota.wait_s)} at most, then snoozes"
         most = show_duration(quota.throttle_max_s)
         yield "throttled", f"for {most} at most, whatever its service says"
-        yield "from", quota.source
+        yield "from", "" if row.override else quota.source
     if row.override is not None:
         yield "set", override_words(row.override, now_ms)
     yield "differs", row.differing or ""
     if row.paused is not None:
         yield "paused", pause_words(row.paused, now_ms)
-    yield "kinds", costs_words({kind: costs.get(kind, 1) for kind in row.kinds})
+    kinds = costs_words({kind: costs.get(kind, 1) for kind in row.kinds})
+    yield "kinds", kinds or "none: only permit() asks for it"
     yield "waiting", counted(row.waiting, "job") if row.waiting else ""
 
 
