@@ -27,6 +27,8 @@ from jobpool.core.jobs import outcome
 from jobpool.core.jobs.outcome import CHARGES, Charge
 from jobpool.core.rules import policy
 from jobpool.core.rules.lifecycle import TRANSITIONS
+from jobpool.core.rules.quotas.definition import parse_rate
+from jobpool.core.rules.quotas.gcra import pace
 from jobpool.core.units import show_duration
 from jobpool.integrations.fernet import KEYS_VARIABLE
 from jobpool.store.opening import ALLOW_NETWORK, open_store
@@ -262,6 +264,24 @@ def test_the_manual_lists_the_events_to_alert_on():
     }
     for line in lines:
         assert set(re.findall(r"`(\w+)`", line)) == urgent
+
+
+def test_what_rates_allow_matches_the_code():
+    """Each row of the table is what the arithmetic of rates makes of its quota."""
+    row = re.compile(
+        r'^\| `rate="([^"]+)"(?:, burst=(\d+))?`(?: \(burst (\d+)\))? '
+        r"\| (\d+) \| (\d+) \| ([\d.]+)/s \|$",
+        re.MULTILINE,
+    )
+    found = row.findall(TEXT)
+    assert len(found) >= 3
+    for rate, given, usual, *shown in found:
+        parsed, burst = parse_rate(rate), int(given or usual)
+        if usual:
+            assert parsed.default_burst == burst
+        most = [str(int(parsed.per_second * span_s + burst)) for span_s in (1, 60)]
+        average = 1e6 / pace(parsed, burst).interval_us
+        assert shown == [*most, f"{round(average, 2):g}"]
 
 
 def test_budgets_match_the_code():
