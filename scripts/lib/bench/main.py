@@ -12,16 +12,19 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from peers import NotMeasured
 
-from bench import growth, plot, report
+from bench import growth, plot, quotas, report
 from bench.report import Sample
 from bench.running import measure
 from bench.sections import FROM_FIGURES, FULL, NEVER, QUICK, SECTIONS, Scale
 
-NAMES = (*SECTIONS, "growth")
+NAMES = (*SECTIONS, "growth", "quotas")
 PLOTTED = ("throughput", "no-op: jobs/s")
 
 
@@ -35,7 +38,8 @@ def main() -> None:
     missing: dict[str, str] = {}
     also: dict[str, object] = {}
     try:
-        measure_all(names, scale, options.system, found, missing)
+        with older(options.old) as old:
+            measure_all(names, scale, found, missing, only=options.system, old=old)
         also = {} if options.quick else alone(names, scale)
     except KeyboardInterrupt:
         print("bench: interrupted; these are the results so far", file=sys.stderr)
@@ -60,17 +64,40 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=NAMES, help="a section")
     parser.add_argument("--system", action="append", help="only this one, and jobpool")
     parser.add_argument("--rounds", type=int, metavar="N")
+    parser.add_argument(
+        "--old", metavar="REVISION", help="of git: compare claims without quotas"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write an SVG")
     return parser.parse_args()
 
 
+@contextmanager
+def older(revision: str | None) -> Iterator[Path | None]:
+    """Yield the ``src`` of a revision, in a work tree that is removed at the end."""
+    if revision is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="jobpool-bench-") as directory:
+        place = Path(directory) / "old"
+        subprocess.run(
+            ["git", "worktree", "add", "--quiet", "--detach", place, revision],
+            check=True,
+        )
+        try:
+            yield place / "src"
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", place], check=True)
+
+
 def measure_all(
     names: list[str],
     scale: Scale,
-    only: list[str] | None,
     found: list[Sample],
     missing: dict[str, str],
+    *,
+    only: list[str] | None,
+    old: Path | None,
 ) -> None:
     """Run all rounds; add samples to *found*, and reasons for gaps to *missing*."""
     for number in range(scale.rounds):
@@ -78,6 +105,12 @@ def measure_all(
             print(f"bench: round {number + 1}, {name} …", file=sys.stderr, flush=True)
             if name == "growth":
                 found += growth.samples(scale, number)
+                continue
+            if name == "quotas":
+                try:
+                    found += quotas.samples(scale, number, old)
+                except NotMeasured as why:
+                    missing["quotas"] = str(why)
                 continue
             for trial in SECTIONS[name](scale):
                 label = f"{name}: {trial.what}: {trial.system}"

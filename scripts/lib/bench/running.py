@@ -32,6 +32,8 @@ CONTENDERS = Path(__file__).with_name("contenders")
 PROGRAMS = {
     "jobpool": "on_jobpool.py",
     "jobpool-postgresql": "on_jobpool.py",
+    "quotas": "on_quotas.py",
+    "quotas-postgresql": "on_quotas.py",
     "limit": "on_limit.py",
     "celery": "on_celery.py",
     "rq": "on_rq.py",
@@ -56,7 +58,12 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 """Systems that are not listed need nothing but what jobpool needs."""
 NEEDS_REDIS = ("celery", "rq")
-ON_POSTGRES = ("jobpool-postgresql", "pgqueuer", "pgqueuer-batched")
+ON_POSTGRES = (
+    "jobpool-postgresql",
+    "quotas-postgresql",
+    "pgqueuer",
+    "pgqueuer-batched",
+)
 PATIENCE_S = 90.0
 POLL_S = 0.02
 

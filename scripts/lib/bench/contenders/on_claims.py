@@ -1,0 +1,182 @@
+"""One claimer of a store: leases and settles as a supervisor's store thread does.
+
+Reads requests, one JSON object a line, and answers each with one line. It runs with the
+`jobpool` on its PYTHONPATH, which may be an older one: what that does not know is left
+out of what is asked of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jobpool.core.jobs.job import Evidence, JobState, Lease, NewJob, Settlement
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.store.opening import open_store
+from jobpool.store.records import KindRecord, Run
+
+POOL = "cpu"
+TTL_S = 3600.0
+BULK = 1000
+
+
+class Claimer:
+    """A run of its own in a store."""
+
+    def __init__(self, wish: Mapping[str, Any]) -> None:
+        self.run = wish["run"]
+        self.store = open_store(wish["url"])
+        self.ends: list[Settlement] = []
+        self.quotas: dict[str, Any] = {}
+        kinds = tuple(wish["kinds"])
+        more: dict[str, Any] = {}
+        if wish.get("quotas"):
+            from jobpool.core.rules.quotas.definition import (  # noqa: PLC0415 - newer
+                Limits,
+                Quota,
+                parse_rate,
+            )
+
+            for name, said in wish["quotas"].items():
+                numbers = dict(said)
+                if "rate" in numbers:
+                    numbers["rate"] = parse_rate(numbers["rate"])
+                self.quotas[name] = Quota(name=name, **numbers)
+            more["limits"] = Limits(quotas=tuple(self.quotas.values()))
+        run = Run(
+            id=self.run,
+            host="bench",
+            boot_id="bench",
+            pid=os.getpid(),
+            pid_namespace=1,
+            version="0",
+            **more,
+        )
+        self.needs: Mapping[str, list[str]] = wish.get("needs", {})
+        self.store.begin_run(run, [self._record(kind) for kind in kinds], TTL_S)
+
+    def _record(self, kind: str) -> KindRecord:
+        more: dict[str, Any] = {}
+        if names := self.needs.get(kind):
+            from jobpool.core.rules.quotas.definition import Need  # noqa: PLC0415
+
+            more["needs"] = tuple(Need(name) for name in names)
+        return KindRecord(
+            kind=kind,
+            pool=POOL,
+            schema=b"{}",
+            timeout_s=60.0,
+            memory_bytes=2**30,
+            max_attempts=1,
+            max_crashes=1,
+            **more,
+        )
+
+    def fill(self, kind: str, count: int, values: int = 0) -> None:
+        """Enqueue jobs, over so many values of what their quota counts by."""
+        jobs = [self._job(kind, values, n) for n in range(count)]
+        for begin in range(0, count, BULK):
+            self.store.enqueue(jobs[begin : begin + BULK])
+
+    def _job(self, kind: str, values: int, n: int) -> NewJob:
+        more: dict[str, Any] = {}
+        if self.needs.get(kind):
+            from jobpool.core.rules.quotas.lanes import lane_id  # noqa: PLC0415
+
+            found = {"v": str(n % values)} if values else {}
+            more["quota_values"] = found or None
+            more["lane"] = lane_id(POOL, kind, 0, None, found)
+        return NewJob(kind=kind, pool=POOL, payload=b"{}", **more)
+
+    def cycle(self, kinds: Sequence[str], batch: int, seconds: float) -> float:
+        """Settle and lease in turn, one transaction each; return jobs a second."""
+        done, began_s = 0, time.perf_counter()
+        while (spent_s := time.perf_counter() - began_s) < seconds:
+            found = self._turn(kinds, batch)
+            done += len(found)
+            if not found and not self.ends:
+                break
+        self.settle()
+        return done / spent_s
+
+    def _turn(self, kinds: Sequence[str], batch: int) -> Sequence[Lease]:
+        with self.store.transaction():
+            if self.ends:
+                self.store.settle(self.ends)
+            found = self.store.lease(self.run, {POOL: batch}, {POOL: kinds}).leases
+        self.ends = [_succeeded(lease) for lease in found]
+        return found
+
+    def settle(self) -> None:
+        """Settle what is leased."""
+        if self.ends:
+            self.store.settle(self.ends)
+            self.ends = []
+
+    def claim_ms(self, kinds: Sequence[str], batch: int, times: int) -> float:
+        """Return the median time of a claim that finds a whole batch."""
+        took_ms = []
+        for _ in range(times):
+            began_s = time.perf_counter()
+            found = self.store.lease(self.run, {POOL: batch}, {POOL: kinds}).leases
+            took_ms.append(1000 * (time.perf_counter() - began_s))
+            if len(found) != batch:
+                sys.exit(f"bench: {len(found)} jobs were leased, not {batch}")
+            self.store.settle([_succeeded(lease) for lease in found])
+        return statistics.median(took_ms[len(took_ms) // 5 :])
+
+    def block(self, kinds: Sequence[str]) -> int:
+        """Lease, and settle, until nothing may be leased any more."""
+        done, empty = 0, 0
+        while empty < 3:  # noqa: PLR2004 - a claim looks at some lanes only
+            found = self.store.lease(self.run, {POOL: 500}, {POOL: kinds}).leases
+            self.store.settle([_succeeded(lease) for lease in found])
+            done += len(found)
+            empty = 0 if found else empty + 1
+        return done
+
+    def hold(self, kinds: Sequence[str], count: int) -> int:
+        """Lease so many, and keep them."""
+        return len(self.store.lease(self.run, {POOL: count}, {POOL: kinds}).leases)
+
+    def close(self) -> None:
+        """End the run."""
+        self.store.end_run(self.run)
+        self.store.close()
+
+
+def _succeeded(lease: Lease) -> Settlement:
+    return Settlement(
+        id=lease.id,
+        token=lease.token,
+        state=JobState.SUCCEEDED,
+        outcome=Outcome.SUCCEEDED,
+        result=b"null",
+        evidence=Evidence(
+            peak_rss_bytes=30_000_000, cpu_s=0.001, duration_s=0.001, slot="cpu-1"
+        ),
+    )
+
+
+def main() -> None:
+    """Answer until there are no more requests."""
+    claimer: Claimer | None = None
+    for line in sys.stdin:
+        wish = json.loads(line)
+        method = wish.pop("do")
+        answer: object = None
+        if method == "open":
+            claimer = Claimer(wish)
+        else:
+            call: Callable[..., object] = getattr(claimer, method)
+            answer = call(**wish)
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
