@@ -32,6 +32,7 @@ from jobpool.supervisor.maintenance import (
 from jobpool.supervisor.maintenance.definitions import Definitions
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
+from jobpool.supervisor.maintenance.other_pools import OtherPools
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
 from jobpool.supervisor.maintenance.run_entry import Entry
 from jobpool.supervisor.maintenance.ticking import Ticking
@@ -312,12 +313,14 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         shared = (self._own,)
         self._ticking = Ticking(self._own.id, self._clock)
         self._definitions = Definitions(self._clock)
+        self._other_pools = OtherPools(self._store)
         self._housekeeping = SimHousekeeping(
             self._settings,
             self._own.id,
             store=self._store,
             usage=self._machine.usage,
             ticking=self._ticking,
+            other_pools=self._other_pools,
             clock=self._clock,
         )
         self._reclaimer = SimReclaimer(
@@ -367,6 +370,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
         (housekeeping, "PRUNE_EVERY_S"),
         (housekeeping, "SCRUB_EVERY_S"),
         (housekeeping, "USAGE_EVERY_S"),
+        (housekeeping, "LOOK_EVERY_S"),
         (housekeeping, "PUBLISH_EVERY_S"),
         (housekeeping, "TICK_EVERY_S"),
         (ticking, "TICK_EVERY_S"),
@@ -379,7 +383,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
 }
 """How often supervisors really check things."""
 _COARSE_S = (
-    *(600.0, 8.0, 60.0, 60.0, *[7200.0] * 8),
+    *(600.0, 8.0, 60.0, 60.0, *[7200.0] * 9),
     *(12.0, 3.0),
 )
 """The same except for what follows, so that hours cost little.

@@ -56,6 +56,8 @@ class Gateway:
         self._lazy = LazyStore(argument)
         self._local = threading.local()
         self.encoding = encoding or Encoding()
+        self.pools: set[str] = set()
+        """Those of the application's handlers, and others that were found to exist."""
 
     def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
         """Store jobs; errors as for `Store.enqueue`, or UsageError in a wrong place."""
@@ -202,6 +204,32 @@ class Gateway:
         way = channel()
         claim = None if way is None else way.claim()
         return (claim or self._lazy.settings).payload_max_bytes
+
+    def check_pool(self, pool: str) -> None:
+        """Refuse a pool that neither the configuration nor any supervisor has.
+
+        Raises:
+            UsageError: there is none of this name; nothing was enqueued.
+            ConfigError: the configuration is wrong.
+            StoreError: the store could not be read.
+        """
+        way = channel()
+        claim = None if way is None else way.claim()
+        known = self.pools
+        if pool in known or (way is None and RUN_MARKER in os.environ):
+            return  # A zygote sees neither flags nor the store; its supervisor does.
+        known |= {*(claim or self._lazy.settings).pool_names}
+        if way is None and pool not in known:
+            known |= {
+                name for run in self._lazy.get().open_runs() for name in run.pools
+            }
+        if pool not in known:
+            raise UsageError(
+                f"pool {pool!r} is in no configuration that is known here, and no "
+                f"supervisor runs it: a job would wait for ever. Known are "
+                f"{', '.join(sorted(known))}; add [pools.{pool}] to the configuration, "
+                "or start a supervisor with it first. Nothing was enqueued"
+            )
 
     @property
     def argument(self) -> str | None:

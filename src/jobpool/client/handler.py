@@ -70,6 +70,7 @@ class Handler(Generic[P, R_co]):
         self._function = function
         self._spec = spec
         self._gateway = gateway
+        gateway.pools.add(spec.pool)
         self._encoding = gateway.encoding
         self._payload_max_bytes = payload_max_bytes
         self.arguments = Arguments(function, spec.kind)
@@ -167,6 +168,7 @@ class Handler(Generic[P, R_co]):
         max_attempts: int | None = None,
         timeout: DurationLike | None = None,
         memory: SizeLike | None = None,
+        pool: str | None = None,
         connection: Any = None,
     ) -> BoundHandler[P, R_co]:
         """Set the options of one job, to be followed by `enqueue` or `call`.
@@ -182,6 +184,8 @@ class Handler(Generic[P, R_co]):
             max_attempts: instead of the handler's.
             timeout: instead of the handler's, up to the pool's maximum.
             memory: instead of the handler's, up to the pool's maximum.
+            pool: instead of the handler's; one of those that the configuration names,
+                that a handler of this application is in, or that a supervisor runs.
             connection: the caller's own connection to the same database; the job
                 belongs to its transaction, and commits or vanishes with it. From
                 sqlite3, psycopg, psycopg2, SQLAlchemy or Django; an asynchronous one
@@ -189,6 +193,7 @@ class Handler(Generic[P, R_co]):
 
         Raises:
             UsageError: a value is out of range, or run_in and run_at are both given.
+                Of a pool that nobody has it is raised by `enqueue` and `call`.
         """
         return BoundHandler(
             self,
@@ -203,6 +208,7 @@ class Handler(Generic[P, R_co]):
                 max_attempts=max_attempts,
                 timeout=timeout,
                 memory=memory,
+                pool=pool,
                 connection=connection,
             ),
         )
@@ -303,7 +309,17 @@ class Handler(Generic[P, R_co]):
     def _called(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> NewJob:
+        self.check_pool(options)
         return self.new_job(options, *self.encode_call(args, kwargs))
+
+    def check_pool(self, options: Options) -> None:
+        """Refuse a pool that nobody has.
+
+        Raises:
+            UsageError: its job would wait for ever; nothing was enqueued.
+        """
+        if options.pool is not None and options.pool != self.pool:
+            self._gateway.check_pool(options.pool)
 
     def _payload_max(self) -> int:
         own = self._payload_max_bytes

@@ -338,6 +338,7 @@ def _enqueue_many(
 
 def _of_items(target: Any, items: Iterable[Mapping[str, Any]]) -> Iterator[_Batch]:
     handler, options = _one_for_all(target)
+    handler.check_pool(options)
     batch: list[Encoded] = []
     size_bytes = 0
     for index, item in enumerate(_each(items, "dicts of arguments by name")):

@@ -401,6 +401,13 @@ class Store(Protocol):
         """
         ...
 
+    def runnable_kinds(self, pools: Collection[str]) -> list[tuple[str, str]]:
+        """Return pools and kinds of which there are runnable jobs; the first 1,000.
+
+        It costs a step for each, however many jobs there are.
+        """
+        ...
+
     # -- permits of running attempts --------------------------------------------------
 
     def take_permits(

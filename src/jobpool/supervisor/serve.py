@@ -55,6 +55,7 @@ from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.maintenance.definitions import Definitions
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
+from jobpool.supervisor.maintenance.other_pools import OtherPools
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
 from jobpool.supervisor.maintenance.run_entry import Entry, until_taken
 from jobpool.supervisor.maintenance.ticking import Ticking
@@ -228,12 +229,14 @@ class _Supervisor:
         """Make the maintenance threads: they depend on the kind of store."""
         self._ticking = Ticking(self._own.id, self._clock)
         self._definitions = Definitions(self._clock)
+        self._other_pools = OtherPools(self._store)
         self._housekeeping = Housekeeping(
             self._settings,
             self._own.id,
             store=self._store,
             usage=self._machine.usage,
             ticking=self._ticking,
+            other_pools=self._other_pools,
             clock=self._clock,
         )
         self._reclaimer = Reclaimer(
@@ -338,13 +341,19 @@ class _Supervisor:
             shared, ttl_s = self._store.shared, self._settings.lease_ttl_s
             sent_s = self._clock.monotonic_s()
             lease_s = published_ttl_s(ttl_s) if shared else ttl_s
-            held_back = self._entry.begin(
-                store,
-                registry.records(),
-                lease_s,
-                registry.app_version,
-                registry.published,
-            )
+
+            def publish(store: Store) -> str:
+                return self._entry.begin(
+                    store,
+                    registry.records(self._other_pools.elsewhere),
+                    lease_s,
+                    registry.app_version,
+                    registry.published,
+                )
+
+            self._other_pools.serve(registry, publish)
+            held_back = publish(store)
+            self._other_pools.look(store)  # before the first lease
             store.confirm(self._store.known)
             seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
             # Only now: renewing a run that is not entered yet reports the wrong store.

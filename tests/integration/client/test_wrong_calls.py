@@ -213,7 +213,7 @@ def work(number: int = 1):
         (["show", "abc"], "", 2, "'abc' is not a valid job's number"),
         (["cancel", "abc"], "", 2, "jobpool show --key KEY"),
         (["enqueue", "work", "-"], "", 0, "stdin was empty: nothing was enqueued"),
-        (["enqueue", "work", "--pool", "cpu"], "", 2, "work runs in pool io"),
+        (["enqueue", "work", "--pool", "gpu"], "", 2, "names pool gpu, and no"),
         (["enqueue", "work", "--expires-in", "0"], "", 2, "--expires-in must be"),
         (
             ["enqueue", "work", "--run-in", "5m", "--expires-in", "1s"],

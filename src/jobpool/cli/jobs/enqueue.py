@@ -100,7 +100,8 @@ def enqueue(
     job without arguments is enqueued. "-" reads one ARGS-JSON per line from stdin.
     """
     sources = own_sources(store, config)
-    most = client_settings(sources).payload_max_bytes
+    settings = client_settings(sources)
+    most = settings.payload_max_bytes
     times = _times(options)
     with ExitStack() as stack:
         try:
@@ -110,11 +111,14 @@ def enqueue(
             known = _declared(sources, check_kind(kind), exc)
             found = stack.enter_context(opened(sources, create=True))
         target = check_pool(pool or known.pool)
-        if target != known.pool and not force:
-            raise click.UsageError(
-                f"kind {kind} runs in pool {known.pool}: its job in pool {target} "
-                "would wait forever; leave --pool out, or add --force"
-            )
+        if not force and target not in (known.pool, *settings.pool_names):
+            served = {name for run in found.open_runs() for name in run.pools}
+            if target not in served:
+                raise click.UsageError(
+                    f"no configuration names pool {target}, and no supervisor runs it: "
+                    f"a job would wait forever in it. Leave --pool out (kind {kind} "
+                    f"runs in pool {known.pool}), or add --force; nothing was enqueued"
+                )
         checker = Checker(known.schema)
         if checker.codec is not None and not plain:
             raise click.UsageError(

@@ -10,7 +10,7 @@ import msgspec
 
 from jobpool.client.declare.declaration import positive_s
 from jobpool.client.declare.retry import checked_count
-from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.application.handler_spec import HandlerSpec, check_pool
 from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
 from jobpool.core.rules.quotas.lanes import lane_id
 from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
@@ -39,6 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None = None
     timeout_s: float | None = None
     memory_bytes: int | None = None
+    pool: str | None = None
     connection: Any = None
 
     def new_job(
@@ -56,9 +57,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             codec: the one that has encoded them.
             values: what quotas count it by; None: nothing.
         """
+        pool = self.pool or spec.pool
         return NewJob(
             kind=spec.kind,
-            pool=spec.pool,
+            pool=pool,
             payload=payload,
             priority=self.priority,
             delay_ms=self.delay_ms,
@@ -72,7 +74,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             memory_bytes=self.memory_bytes,
             codec=codec,
             quota_values=values,
-            lane=lane_id(spec.pool, spec.kind, self.priority, self.tenant, values or {})
+            lane=lane_id(pool, spec.kind, self.priority, self.tenant, values or {})
             if spec.needs or spec.concurrency is not None
             else None,
         )
@@ -93,6 +95,7 @@ def read_options(
     max_attempts: int | None = None,
     timeout: DurationLike | None = None,
     memory: SizeLike | None = None,
+    pool: str | None = None,
     connection: Any = None,
 ) -> Options:
     """Return the options as the store needs them.
@@ -119,10 +122,17 @@ def read_options(
             max_attempts=checked_count(max_attempts, "max_attempts"),
             timeout_s=positive_s(timeout, "timeout"),
             memory_bytes=None if memory is None else size_bytes(memory, "memory"),
+            pool=None if pool is None else check_pool(_text(pool, "pool")),
             connection=connection,
         )
     except ConfigError as exc:
         raise UsageError(str(exc)) from None
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{what}: expected text, got {type(value).__name__}")
+    return value
 
 
 def _positive_ms(value: DurationLike | None) -> int | None:

@@ -34,6 +34,8 @@ class Claim(NamedTuple):
     queue_depth_max: int
     codec: Codec | None = None
     """What its result passes through; None: it is stored in plain."""
+    pool_names: tuple[str, ...] = ()
+    """The pools of its supervisor's configuration."""
 
     def superseded(self) -> Superseded:
         """Return the error to raise when its token is no longer valid."""

@@ -14,7 +14,7 @@ from jobpool.core.config import settings as st
 from jobpool.core.config.file import ConfigFile
 from jobpool.core.config.layers import Sourced, lookup
 from jobpool.core.config.options import CLIENT, RETENTION, TOP
-from jobpool.core.config.pools import kinds_of, pools_of
+from jobpool.core.config.pools import kinds_of, known_pools, pools_of
 from jobpool.core.config.quotas import quotas_of, tenants_of
 from jobpool.core.config.sources import (
     Machine,
@@ -79,7 +79,9 @@ def client_settings(sources: Sources) -> st.ClientSettings:
         for key in CLIENT
         if key != "store"
     }
-    return st.ClientSettings(store=store_of(sources).value, **rest)
+    return st.ClientSettings(
+        store=store_of(sources).value, pool_names=known_pools(sources), **rest
+    )
 
 
 def retention_of(sources: Sources) -> st.Retention:
@@ -142,6 +144,7 @@ def configure(
         app_directory=sources.directory,
         store_base=base_directory(sources),
         pools=pools,
+        pool_names=known_pools(sources),
         kinds=kinds,
         quotas=quotas,
         tenants=tenants,

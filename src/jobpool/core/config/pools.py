@@ -30,6 +30,11 @@ def named_pools(sources: Sources) -> list[str]:
     return list(dict.fromkeys(path[1] for path in paths if path[1] != EVERY))
 
 
+def known_pools(sources: Sources) -> tuple[str, ...]:
+    """Return the pools that run by these sources, and all others that they name."""
+    return tuple(dict.fromkeys((*_pool_names(sources.stack), *named_pools(sources))))
+
+
 def named_kinds(sources: Sources) -> list[str]:
     """Return every kind that a layer names."""
     paths = [path for layer in sources.stack for path in layer if path[0] == "kinds"]

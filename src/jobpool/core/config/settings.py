@@ -173,6 +173,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     payload_max_bytes: int = PAYLOAD_MAX_BYTES
     result_max_bytes: int = RESULT_MAX_BYTES
     queue_depth_max: int = QUEUE_DEPTH_MAX
+    pool_names: tuple[str, ...] = ()
+    """Pools that are named anywhere, whether or not they run here."""
 
 
 class Settings(ClientSettings, frozen=True, kw_only=True):

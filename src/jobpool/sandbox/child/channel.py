@@ -287,6 +287,7 @@ class AttemptChannel:
             payload_max_bytes=go.payload_max_bytes,
             result_max_bytes=go.result_max_bytes,
             queue_depth_max=go.queue_depth_max,
+            pool_names=go.pool_names,
             codec=self._encoding.codec,
         )
 

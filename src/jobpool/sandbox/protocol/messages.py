@@ -125,6 +125,8 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     """It gets one job: nothing that its handler leaves behind affects another."""
     payload_max_bytes: int = PAYLOAD_MAX_BYTES
     """For jobs that a handler enqueues."""
+    pool_names: tuple[str, ...] = ()
+    """Those that such a job may name."""
 
 
 class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from jobpool.store.memory.tables.ordered_set import (
     time_of,
 )
 from jobpool.store.memory.tables.rows import NOT_BEGUN, Held, Row, lease_from
-from jobpool.store.operations.lease import STEP_JOBS
+from jobpool.store.operations.lease import KINDS_MAX, STEP_JOBS
 from jobpool.store.records import LeaseBatch, Run
 from jobpool.store.statements.schedules import scheduled_from
 from jobpool.store.statements.validation import COUNT_MAX, STORE_PAUSE
@@ -173,6 +173,16 @@ class Leasing(SuspectKeeping, MisfitKeeping):
                 for row in rows
                 if row.held is not None
             ]
+
+    def runnable_kinds(self, pools: Collection[str]) -> list[tuple[str, str]]:
+        """See `Store.runnable_kinds`."""
+        with self._session.reading:
+            found = sorted(
+                (pool, kind)
+                for (pool, kind), queue in self._database.jobs.runnable.items()
+                if pool in pools and queue
+            )
+        return found[:KINDS_MAX]
 
     def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
         """See `Store.due`."""

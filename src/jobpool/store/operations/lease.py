@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import msgspec
@@ -23,6 +23,8 @@ from jobpool.store.statements.validation import COUNT_MAX
 
 STEP_JOBS = 1000
 """The most jobs that one call expires, and the most that it promotes."""
+KINDS_MAX = 1000
+"""So many pairs of pool and kind are found at once."""
 
 
 class _SuspectChoice(NamedTuple):
@@ -232,6 +234,14 @@ class Leasing(Repairing, ABC):
                     )
                 counts[pool] = min(count, limit)
         return counts
+
+    def runnable_kinds(self, pools: Collection[str]) -> list[tuple[str, str]]:
+        """See `Store.runnable_kinds`."""
+        with self._database.reading() as session:
+            rows = session.rows(
+                "runnable_kinds", pools=as_json(sorted(pools)), limit=KINDS_MAX
+            )
+        return [(pool, kind) for pool, kind in rows]
 
     def _candidates(
         self,

@@ -18,7 +18,12 @@ from jobpool.core.application.handler_spec import (
 )
 from jobpool.core.config.kinds import settings_of
 from jobpool.core.config.quotas import needs_of, published_limits
-from jobpool.core.config.settings import KeepOutput, SandboxLevel, Settings
+from jobpool.core.config.settings import (
+    KeepOutput,
+    PoolSettings,
+    SandboxLevel,
+    Settings,
+)
 from jobpool.core.config.store_url import refuse_other_store
 from jobpool.core.jobs.job import JobState, Lease, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
@@ -32,6 +37,7 @@ from jobpool.errors import ConfigError
 from jobpool.store.records import KindRecord
 
 _HOOKS = {JobState.QUARANTINED: HOOK_QUARANTINED, JobState.DEAD: HOOK_DEAD}
+_NO_WISH = Limits()
 MEMORY_HEADROOM_BYTES = 8 * 2**20
 """What a child needs beyond its zygote before its handler does anything."""
 
@@ -63,7 +69,7 @@ class Registry:
             name: self._policy(spec) for name, spec in self._specs.items()
         }
         self._plain = {
-            name: self._limits(spec, Limits())
+            (spec.pool, name): self._limits(spec, spec.pool)
             for name, spec in self._specs.items()
             if spec.pool in self._pools
         }
@@ -100,7 +106,7 @@ class Registry:
 
     def knows(self, kind: str) -> bool:
         """Say whether a lease of this kind can be executed here."""
-        return kind in self._plain
+        return kind in self._specs
 
     def may_read(self, pool: str) -> bool:
         """Say whether handlers of a pool may read other jobs in the store."""
@@ -113,18 +119,18 @@ class Registry:
     def breaker_after(self, kind: str) -> int:
         """Return the crashes in a row after which a kind is held back; 0: never."""
         spec = self._specs.get(kind)
-        if spec is None or spec.pool not in self._pools:
+        if spec is None:
             return 0
         own = settings_of(self._settings, spec).breaker_after
-        return self._pools[spec.pool].breaker_after if own is None else own
+        return self._pool_of(spec).breaker_after if own is None else own
 
     def keep_output(self, kind: str) -> KeepOutput:
         """Return of which attempts of a kind the output is stored."""
         spec = self._specs.get(kind)
-        if spec is None or spec.pool not in self._pools:
+        if spec is None:
             return KeepOutput.FAILED
         own = settings_of(self._settings, spec).keep_output
-        return self._pools[spec.pool].keep_output if own is None else own
+        return self._pool_of(spec).keep_output if own is None else own
 
     def limits(self, lease: Lease) -> Effective:
         """Return the limits of one attempt."""
@@ -132,9 +138,10 @@ class Registry:
         if lease.history:
             ran_out = sum(one.outcome is Outcome.OUT_OF_MEMORY for one in lease.history)
         if lease.timeout_s is None and lease.memory_bytes is None and not ran_out:
-            return self._plain[lease.kind]
+            plain = self._plain.get((lease.pool, lease.kind))
+            return plain or self._limits(self._specs[lease.kind], lease.pool)
         wish = Limits(timeout_s=lease.timeout_s, memory_bytes=lease.memory_bytes)
-        return self._limits(self._specs[lease.kind], wish, ran_out)
+        return self._limits(self._specs[lease.kind], lease.pool, wish, ran_out)
 
     def within_throttle_max(self, ending: Ending) -> Ending:
         """Return the end of a throttled attempt, with its pause as its quota allows."""
@@ -147,15 +154,30 @@ class Registry:
         )
         return kept
 
-    def records(self) -> list[KindRecord]:
-        """Return what is published in the store, one record per kind."""
+    def records(self, elsewhere: Mapping[str, str] | None = None) -> list[KindRecord]:
+        """Return what is published in the store, one record per kind.
+
+        Args:
+            elsewhere: kinds or aliases of which jobs are in another pool than their
+                own, and one of those pools that this supervisor runs.
+        """
+        runs_in = {
+            spec.kind: spec.pool
+            for spec in self._specs.values()
+            if spec.pool in self._pools
+        }
+        for name, pool in (elsewhere or {}).items():
+            runs_in.setdefault(self._specs[name].kind, pool)
+        limits = {
+            kind: self._limits(self._specs[kind], p) for kind, p in runs_in.items()
+        }
         return [
             KindRecord(
                 kind=spec.kind,
                 pool=spec.pool,
                 schema=spec.schema,
-                timeout_s=self._plain[spec.kind].timeout_s,
-                memory_bytes=self._plain[spec.kind].memory_bytes,
+                timeout_s=limits[spec.kind].timeout_s,
+                memory_bytes=limits[spec.kind].memory_bytes,
                 max_attempts=self._policies[spec.kind].max_attempts,
                 max_crashes=self._policies[spec.kind].max_crashes,
                 at_most_once=(spec.kind, *spec.aliases)
@@ -164,7 +186,7 @@ class Registry:
                 needs=needs_of(self._settings, spec),
             )
             for name, spec in self._specs.items()
-            if name == spec.kind and spec.pool in self._pools
+            if name == spec.kind and name in runs_in
         ]
 
     def with_followup(self, lease: Lease, settlement: Settlement) -> Settlement:
@@ -223,12 +245,18 @@ class Registry:
             policy, unknown_for_s=self._settings.unknown_for_s
         )
 
-    def _limits(self, spec: HandlerSpec, wish: Limits, ran_out: int = 0) -> Effective:
+    def _pool_of(self, spec: HandlerSpec) -> PoolSettings:
+        """Return the pool of a kind's own, or another one if that runs elsewhere."""
+        return self._pools.get(spec.pool) or self._settings.pools[0]
+
+    def _limits(
+        self, spec: HandlerSpec, pool: str, wish: Limits = _NO_WISH, ran_out: int = 0
+    ) -> Effective:
         return resolve(
             configured=settings_of(self._settings, spec).limits,
             job=wish,
             declared=spec.limits,
-            pool=self._pools[spec.pool].limits,
+            pool=self._pools[pool].limits,
             ran_out=ran_out,
         )
 
@@ -240,7 +268,7 @@ class Registry:
             for pool in self._pools.values()
         ]
         wishes += [
-            (f"kind {spec.kind}", self._limits(spec, Limits()).memory_bytes)
+            (f"kind {spec.kind}", self._limits(spec, spec.pool).memory_bytes)
             for spec in self._specs.values()
             if spec.pool in self._pools
         ]

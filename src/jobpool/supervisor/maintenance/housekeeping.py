@@ -22,6 +22,7 @@ from jobpool.store.protocol import Store
 from jobpool.store.records import Renewal
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.usage import Usage
+from jobpool.supervisor.maintenance.other_pools import LOOK_EVERY_S, OtherPools
 from jobpool.supervisor.maintenance.pruning import Pruning
 from jobpool.supervisor.maintenance.ticking import (
     AT_ONCE_S,
@@ -73,6 +74,7 @@ class Housekeeping(threading.Thread):
         store: does the chores; must have been opened.
         usage: what ended attempts have used.
         ticking: keeps schedules.
+        other_pools: finds jobs that are not in their kind's own pool.
         clock: for durations and the times of events.
     """
 
@@ -84,6 +86,7 @@ class Housekeeping(threading.Thread):
         store: StoreThread,
         usage: Usage,
         ticking: Ticking,
+        other_pools: OtherPools,
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-housekeeping", daemon=True)
@@ -109,6 +112,7 @@ class Housekeeping(threading.Thread):
             self._ticks,
             self._turn(ticking.publish, PUBLISH_EVERY_S, first_s=PUBLISH_EVERY_S),
             self._prunes,
+            self._turn(other_pools.look, LOOK_EVERY_S),
             self._turn(self._unknown, UNKNOWN_EVERY_S, first_s=2.0),
             self._turn(self._breakers, BREAKERS_EVERY_S),
             self._turn(self._formats, FORMATS_EVERY_S),

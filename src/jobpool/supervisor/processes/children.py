@@ -410,6 +410,7 @@ def _go(
         lockdown=process.lockdown,
         payload_max_bytes=settings.payload_max_bytes,
         queue_depth_max=settings.queue_depth_max,
+        pool_names=settings.pool_names,
         cgroup=process.group.path if process.group else "",
         is_for_one=pool.recycle_jobs == 1,
         spared=tuple(spared),

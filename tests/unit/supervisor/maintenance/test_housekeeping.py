@@ -18,6 +18,7 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.maintenance import housekeeping
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
+from jobpool.supervisor.maintenance.other_pools import OtherPools
 from jobpool.supervisor.maintenance.ticking import Ticking
 from support.waiting import wait_until
 
@@ -44,6 +45,7 @@ def keeper(chores: list[str]) -> Iterator[Housekeeping]:
         store=store,
         usage=Usage(),
         ticking=Ticking("own", SystemClock()),
+        other_pools=OtherPools(store),
         clock=SystemClock(),
     )
     yield keeper

@@ -22,6 +22,7 @@ from jobpool.supervisor.maintenance import reclaimer as rc
 from jobpool.supervisor.maintenance.death_proof import Alive, DeadRun
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lost_jobs import reclaim
+from jobpool.supervisor.maintenance.other_pools import OtherPools
 from jobpool.supervisor.maintenance.ticking import Ticking
 from jobpool.supervisor.storage.thread import StoreThread
 
@@ -304,6 +305,7 @@ def test_a_concern_is_reported_once_in_ten_minutes(rig: Rig) -> None:
         store=rig.thread,
         usage=Usage(),
         ticking=Ticking("own", SystemClock()),
+        other_pools=OtherPools(rig.thread),
         clock=clock,
     )
     rig.store.worries = ["a transaction is open for 60 s", "the disk is nearly full"]

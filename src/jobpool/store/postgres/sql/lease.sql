@@ -220,6 +220,28 @@ FROM jobpool.jobs AS j
 WHERE j.state = 'leased' AND j.supervisor = %(run_id)s
 ORDER BY j.id + 0
 
+-- name: runnable_kinds
+-- Of which there are runnable jobs in these pools: one step of the index for each.
+WITH RECURSIVE found (pool, kind) AS (
+  SELECT
+    asked.pool COLLATE "C",
+    (
+      SELECT min(j.kind) FROM jobpool.jobs AS j
+      WHERE j.state = 'runnable' AND j.pool = asked.pool
+    )
+  FROM jsonb_array_elements_text(%(pools)s::jsonb) AS asked (pool)
+  UNION ALL
+  SELECT
+    f.pool,
+    (
+      SELECT min(j.kind) FROM jobpool.jobs AS j
+      WHERE j.state = 'runnable' AND j.pool = f.pool AND j.kind > f.kind
+    )
+  FROM found AS f
+  WHERE f.kind IS NOT NULL
+)
+SELECT pool, kind FROM found WHERE kind IS NOT NULL ORDER BY pool, kind LIMIT %(limit)s
+
 -- name: count_runnable
 -- Of these kinds, up to a limit.
 SELECT count(*)

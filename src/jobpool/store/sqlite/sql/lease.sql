@@ -175,6 +175,28 @@ LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
 WHERE j.state = 'leased' AND j.supervisor = :run_id
 ORDER BY j.id
 
+-- name: runnable_kinds
+-- Of which there are runnable jobs in these pools: one step of the index for each.
+WITH RECURSIVE found (pool, kind) AS (
+  SELECT
+    asked.value,
+    (
+      SELECT min(j.kind) FROM jobpool_jobs AS j
+      WHERE j.state = 'runnable' AND j.pool = asked.value
+    )
+  FROM json_each(:pools) AS asked
+  UNION ALL
+  SELECT
+    f.pool,
+    (
+      SELECT min(j.kind) FROM jobpool_jobs AS j
+      WHERE j.state = 'runnable' AND j.pool = f.pool AND j.kind > f.kind
+    )
+  FROM found AS f
+  WHERE f.kind IS NOT NULL
+)
+SELECT pool, kind FROM found WHERE kind IS NOT NULL ORDER BY pool, kind LIMIT :limit
+
 -- name: count_runnable
 -- Of these kinds, up to a limit.
 SELECT count(*)
