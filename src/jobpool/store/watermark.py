@@ -15,10 +15,13 @@ may be lost: then the store holds more than is known, and never less.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple, NoReturn
 
 from jobpool.core.jobs.job import Lease
 from jobpool.errors import StoreWentBack
+
+_token_of = attrgetter("token")
 
 
 class RunPosition(NamedTuple):
@@ -53,7 +56,7 @@ class Watermark:
 
     def granted(self, leases: Iterable[Lease]) -> None:
         """Note leases whose commit is known."""
-        self.token = max(self.token, *(lease.token for lease in leases), 0)
+        self.token = max(self.token, max(map(_token_of, leases), default=0))
 
     def mark(self) -> Mark:
         """Return what is known, before the store is asked for its position."""

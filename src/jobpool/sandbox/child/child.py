@@ -238,7 +238,9 @@ class Child:
         output, surprise = self._reset(may_be_quick=self._link.has_jobs)
         used = self._usage.take(with_children=self._was_full)
         self._was_full = False
-        output, error = redacted(output, error, job, application.redacted_texts)
+        if output or error is not None:
+            output, error = redacted(output, error, job, application.redacted_texts)
+            output, error = encoding.output(output), encoding.error(error)
         done = Done(
             seq=job.seq,
             token=job.token,
@@ -248,9 +250,9 @@ class Child:
             cpu_s=used.cpu_s,
             rss_bytes=used.rss_bytes,
             peak_rss_bytes=used.peak_rss_bytes,
-            output=encoding.output(output),
+            output=output,
             surprise=surprise,
-            error=encoding.error(error),
+            error=error,
             completed=channel.completed,
             began_s=began_s,
         )
@@ -282,7 +284,9 @@ class Child:
     ) -> Any:
         now_s = time.monotonic()
         self._deadline_s = now_s + job.timeout_s
-        job = self._encoding.opened(job)
+        encoding = self._encoding
+        if encoding is not PLAIN:
+            job = encoding.opened(job)
         current = running.Current(
             job_id=job.id,
             kind=job.kind,
@@ -310,7 +314,7 @@ class Child:
         result = context.run(
             application.invoke, job.kind, job.payload, self._go.result_max_bytes
         )
-        return self._encoding.result(result)
+        return result if encoding is PLAIN else encoding.result(result)
 
     def _checked(self, result: Any) -> tuple[bytes, Raised | None]:
         if not isinstance(result, bytes):

@@ -83,7 +83,12 @@ class Settling(Repairing, Enqueueing):
             for places in _rounds(settlements):
                 batch = [settlements[place] for place in places]
                 known = self._settle_round(session, batch, now)
-                if kept := [_output_row(s, now) for s in batch if _is_kept(s, known)]:
+                kept = [
+                    _output_row(s, now)
+                    for s in batch
+                    if s.keeps_output and _has_succeeded(s, known)
+                ]
+                if kept:
                     session.run("keep_outputs", rows=as_json(kept))
                 for place, settlement in zip(places, batch, strict=True):
                     receipts[place] = known.get(settlement.id, Receipt.STALE)
@@ -273,13 +278,11 @@ def has_result(s: Settlement) -> bool:
     return result is not None and result != _NULL and s.state is JobState.SUCCEEDED
 
 
-def _is_kept(s: Settlement, known: Mapping[int, Receipt]) -> bool:
-    """Say whether the output of a success that was accepted is to be stored."""
-    if not s.keeps_output:
-        return False
+def _has_succeeded(s: Settlement, known: Mapping[int, Receipt]) -> bool:
+    """Say whether a job has succeeded, by a settlement's receipt."""
     receipt = known.get(s.id)
-    has_succeeded = s.state is JobState.SUCCEEDED and receipt is Receipt.ACCEPTED
-    return has_succeeded or receipt is Receipt.COMPLETED
+    has_returned = s.state is JobState.SUCCEEDED and receipt is Receipt.ACCEPTED
+    return has_returned or receipt is Receipt.COMPLETED
 
 
 def _output_row(s: Settlement, now: Moment) -> tuple[Any, ...]:

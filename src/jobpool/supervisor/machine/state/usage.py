@@ -134,10 +134,12 @@ class Usage:
                 self._censored[key] += row.censored
 
     def _count(self, place: _Place, waiting: _Waiting) -> None:
-        for measure, values in (
-            (Measure.MEMORY, waiting.peaks_bytes),
-            (Measure.DURATION, [1000.0 * one for one in waiting.durations_s]),
+        # A child's peaks are often the same; durations never are, but their buckets.
+        peaks = Counter(waiting.peaks_bytes)
+        durations_ms = [1000.0 * one for one in waiting.durations_s]
+        for measure, counts in (
+            (Measure.MEMORY, zip(buckets_of(peaks), peaks.values(), strict=True)),
+            (Measure.DURATION, Counter(buckets_of(durations_ms)).items()),
         ):
-            equal = Counter(values)  # a child's peaks are often the same
-            for bucket, attempts in zip(buckets_of(equal), equal.values(), strict=True):
+            for bucket, attempts in counts:
                 self._attempts[*place, measure, bucket] += attempts
