@@ -28,7 +28,10 @@ from jobpool.manual import pages
 
 HERE = Path(__file__).parent
 SITE = Path("build/site")
-RAISED_BY_HANDLERS = ("GiveUp", "RetryLater", "Snooze", "SoftMemory", "SoftTimeout")
+RAISED_BY_HANDLERS = (
+    *("GiveUp", "RetryLater", "Snooze", "SoftMemory", "SoftTimeout"),
+    "Throttled",
+)
 DECLARED = ("JobPool", "Handler", "Call", "Job", "Retry", "DeadJob")
 ENDS_OF_CALLS = ("JobCrashed", "JobTimedOut", "JobOutOfMemory")
 
@@ -76,6 +79,7 @@ def write_reference(docs: Path) -> list[str]:
         for name, found in vars(jobpool.errors).items()
         if inspect.isclass(found)
         and found.__module__ == jobpool.errors.__name__
+        and not getattr(found, "_is_protocol", False)
         and name not in declared_elsewhere
     ]
     return [
@@ -91,6 +95,7 @@ def write_reference(docs: Path) -> list[str]:
                 "jobpool.client.schedules.schedule.Tick",
             ],
         ),
+        _page(docs, "Quotas", ("jobpool.Quota", "jobpool.Permit")),
         _page(
             docs,
             "Handlers",
