@@ -5,6 +5,7 @@ import pytest
 from jobpool.core.jobs.job import JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules import lifecycle
+from jobpool.core.rules.policy import Policy
 from jobpool.store.records import Receipt
 from support.store.storing import (
     counters,
@@ -178,3 +179,52 @@ def test_many_snoozes_and_others_are_settled_together(store, clock):
     assert [len(store.attempts(job_id)) for job_id in ids] == [0, 0, 1, 0]
     waits = [job.run_at_ms - clock.utc_ms() for job in jobs]
     assert (waits[0], waits[3]) == (5000, 9000)
+
+
+def throttle(store, clock):
+    """Lease the one job and let its attempt be throttled; return its lease."""
+    granted = lease_one(store)
+    ending = lifecycle.Ending(
+        outcome=Outcome.FAILED, snooze_s=1.0, throttled=("stripe", "")
+    )
+    end = lifecycle.account(granted, Policy(), ending, now_ms=clock.utc_ms())
+    assert store.settle([end]) == [Receipt.ACCEPTED]
+    return granted
+
+
+def test_a_job_knows_how_often_in_a_row_it_was_throttled(store, clock):
+    """And since when; a snooze of its own is not one of them, and ends no row."""
+    store.enqueue([new_job()])
+    first_ms = clock.utc_ms()
+    seen = []
+    for turn in (throttle, throttle, snooze, throttle):
+        one = turn(store, clock)
+        seen.append((one.throttles, one.throttled_since_ms))
+        clock.advance(60)
+    assert seen == [(0, None), (1, first_ms), (2, first_ms), (2, first_ms)]
+    one = lease_one(store)
+    assert (one.throttles, one.throttled_since_ms) == (3, first_ms)
+    assert one.snoozes == 4
+
+
+def test_an_attempt_that_counts_ends_the_row_of_throttles(store, clock):
+    """As an operator's retry does; one that is handed back does not."""
+    store.enqueue([new_job()])
+    throttle(store, clock)
+    clock.advance(1)
+    back = lease_one(store)
+    store.settle([handed_back(back)])
+    failing = lease_one(store)
+    assert failing.throttles == 1
+    store.settle([ended(failing, Outcome.FAILED)])
+    clock.advance(WEEK_S)
+    again = lease_one(store)
+    assert (again.throttles, again.throttled_since_ms) == (0, None)
+
+
+def test_an_operators_retry_forgets_that_a_job_was_throttled(store, clock):
+    """With everything else that counts against it."""
+    store.enqueue([new_job()])
+    job = throttle(store, clock)
+    assert store.revive([job.id], (JobState.PENDING,)) == 1
+    assert lease_one(store).throttles == 0

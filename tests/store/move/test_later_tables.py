@@ -52,7 +52,7 @@ VALUES = {
         (8, 4, 99, 100, "buffered", None, None, 0, None),
     ],
 }
-JOB_VALUES = (1, 7, "00-ab-cd-01", 2, None, '{"vendor":"a"}', 1)
+JOB_VALUES = (1, 7, "00-ab-cd-01", 2, None, '{"vendor":"a"}', "[3,1]", 1)
 
 
 @pytest.fixture
@@ -96,10 +96,11 @@ def furnish(url):
         connection.executescript("""
 INSERT INTO jobpool_jobs (
   id, kind, pool, state, created_at_ms, run_at_ms, tick, codec, trace, replays, solo,
-  lane, quota_values
+  lane, quota_values, throttled
 )
 VALUES (
-  1, 'k', 'cpu', 'waiting', 1, 1, 7, 'rot13', '00-ab-cd-01', 2, 1, 9, '{"vendor":"a"}'
+  1, 'k', 'cpu', 'waiting', 1, 1, 7, 'rot13', '00-ab-cd-01', 2, 1, 9, '{"vendor":"a"}',
+  '[3,1]'
 );
 INSERT INTO jobpool_jobs (
   id, kind, pool, state, created_at_ms, run_at_ms, attempt, finished_at_ms

@@ -229,6 +229,14 @@ class Throttle(NamedTuple):
     """How long, counted from when it is stored."""
 
 
+class Throttled(NamedTuple):
+    """How often a job was throttled, since one of its attempts has ended otherwise."""
+
+    times: int
+    since_ms: int
+    """The store's clock at the first time."""
+
+
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The end of one lease, to be written once, under its token."""
 
@@ -241,6 +249,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     snoozed: bool = False
     unbegun: bool = False
     """It never began: what it has used of rates is given back."""
+    throttled: Throttled | None = None
+    """Kept with the job until an attempt counts; None: unchanged."""
     throttle: Throttle | None = None
     """Blocks a bucket for everybody, once the settlement is accepted."""
     unknown_for_ms: int | None = None

@@ -20,6 +20,7 @@ from jobpool.core.jobs.job import (
     PastAttempt,
     Settlement,
     Throttle,
+    Throttled,
 )
 from jobpool.core.jobs.outcome import CHARGES, Charge, Outcome
 from jobpool.core.rules.policy import (
@@ -227,7 +228,7 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
     if ending.throttled is not None and (text := _throttled_out(lease, now_ms)):
         ending = _failed(ending, text)
     if ending.snooze_s is not None and not _snoozed_out(lease, now_ms):
-        return _snooze(lease, ending.snooze_s, ending)
+        return _snooze(lease, ending.snooze_s, ending, now_ms)
     charge = ending.price
     # An outcome's own name comes last: a death has no exception, and "crashed" or
     # "timed_out" may have delays and a budget of its own as well.
@@ -258,7 +259,7 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
     )
 
 
-def _snooze(lease: Lease, after_s: float, ending: Ending) -> Settlement:
+def _snooze(lease: Lease, after_s: float, ending: Ending, now_ms: int) -> Settlement:
     """Return the settlement of an attempt that snoozed: nothing is charged.
 
     A suspect stays one: a snooze proves nothing.
@@ -272,7 +273,14 @@ def _snooze(lease: Lease, after_s: float, ending: Ending) -> Settlement:
         delay_ms=round(max(after_s, SNOOZE_MIN_S) * 1000),
         evidence=ending.evidence,
         throttle=_throttle(ending),
+        throttled=_again(lease, now_ms) if ending.throttled else None,
     )
+
+
+def _again(lease: Lease, now_ms: int) -> Throttled:
+    """Return how often a job was throttled that was throttled once more."""
+    since_ms = lease.throttled_since_ms
+    return Throttled(lease.throttles + 1, now_ms if since_ms is None else since_ms)
 
 
 def _throttle(ending: Ending) -> Throttle | None:
@@ -285,12 +293,12 @@ def _throttle(ending: Ending) -> Throttle | None:
 
 def _throttled_out(lease: Lease, now_ms: int) -> str:
     """Return why being throttled has become a failure; "": it has not."""
-    since_ms = now_ms if lease.throttled_since_ms is None else lease.throttled_since_ms
+    times, since_ms = _again(lease, now_ms)
     since_s = (now_ms - since_ms) / 1000
-    if not is_refused(lease.throttles + 1, since_s):
+    if not is_refused(times, since_s):
         return ""
-    if lease.throttles >= THROTTLES_MAX:
-        return f"throttled {lease.throttles + 1} times in a row"
+    if times > THROTTLES_MAX:
+        return f"throttled {times} times in a row"
     return f"throttled for {show_duration(since_s)}"
 
 

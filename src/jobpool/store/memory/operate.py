@@ -364,5 +364,6 @@ def _revived(row: Row, state: JobState, now_ms: int) -> Row:
         reset_attempt=row.attempt,
         snoozes=0,
         snoozed_since_ms=None,
+        throttled=None,
     )
     return revived

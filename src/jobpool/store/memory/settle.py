@@ -85,7 +85,7 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping, PermitKeeping):
         if s.outcome is None:
             settled = _handed_back(row, held, s, now_ms)
             if s.snoozed:
-                settled = _snoozed(settled, now_ms)
+                settled = _snoozed(settled, s, now_ms)
         else:
             now = Moment(now_ms, self._clock.boottime_s())
             settled = _ended(row, held, s, now, self._version_of(s, held))
@@ -172,11 +172,12 @@ def _handed_back(row: Row, held: Held, s: Settlement, now_ms: int) -> Row:
     return handed_back
 
 
-def _snoozed(row: Row, now_ms: int) -> Row:
+def _snoozed(row: Row, s: Settlement, now_ms: int) -> Row:
     """Return a handed back job that was snoozed by its attempt."""
     since_ms = row.snoozed_since_ms
     snoozed: Row = _replace(
         row,
+        throttled=s.throttled or row.throttled,
         snoozes=min(row.snoozes + 1, COUNT_MAX),
         snoozed_since_ms=now_ms if since_ms is None else since_ms,
     )
@@ -215,6 +216,8 @@ def _ended(
         spent=_spent(row.spent, s.charge) if any(s.charge) else row.spent,
         result=s.result if s.state is _SUCCEEDED and s.result != b"null" else None,
     )
+    if row.throttled is not None:
+        moved = _replace(moved, throttled=None)
     if s.outcome is _SUCCESS:
         return moved
     if row.snoozes and s.state in (_PENDING, _RUNNABLE):

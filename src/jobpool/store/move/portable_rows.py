@@ -30,6 +30,7 @@ JOB_LATER: Mapping[str, Any] = {
     "trace": str | None,
     **dict.fromkeys(("replays", "replaced_by"), int | None),
     "quota_values": str | None,
+    "throttled": str | None,
     "solo": Literal[0, 1] | None,
 }
 """Columns that few jobs use: written to those only, after they were published."""

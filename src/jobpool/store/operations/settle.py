@@ -341,6 +341,7 @@ def _job_row(s: Settlement, now: Moment) -> tuple[Any, ...]:
         clean_text(evidence.slot),
         *now.of_attempt(s),
         int(s.snoozed),
+        None if s.throttled is None else as_json(s.throttled),
     )
 
 

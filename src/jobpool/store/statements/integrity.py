@@ -99,6 +99,7 @@ JOB: Mapping[str, Any] = {
     "codec": Text | None,
     "lane": int | None,
     "quota_values": str | None,
+    "throttled": str | None,
 }
 """What each column of a job may hold, in the order in which `raw_jobs` returns them."""
 BULK: Mapping[str, Any] = {"payload": bytes, "result": bytes | None}
@@ -140,6 +141,7 @@ _INFORMATIONAL = frozenset(
         "result",
         "lane",
         "quota_values",
+        "throttled",
     }
 )
 """Columns that do not decide what happens to a job."""

@@ -52,6 +52,8 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     crashes: Count
     interruptions: Count
     recoveries: Count
+    throttled: Any
+    """Only informs: one that cannot be read is none."""
     reset_attempt: Count
     expires_at_ms: int | None
     token: Token | None
@@ -121,7 +123,7 @@ def make_lease(
     unfit: bool = False,
 ) -> Lease:
     """Return the lease of a job; fields are passed by position, which is faster."""
-    return Lease(
+    lease = Lease(
         row.id,
         token,
         row.kind,
@@ -148,6 +150,19 @@ def make_lease(
         unfit,
         row.codec,
     )
+    return lease if row.throttled is None else _with_throttled(lease, row.throttled)
+
+
+def _with_throttled(lease: Lease, text: Any) -> Lease:
+    """Return a lease that knows how often in a row its job was throttled."""
+    try:
+        throttles, since_ms = msgspec.json.decode(text, type=tuple[Count, Moment])
+    except (TypeError, msgspec.MsgspecError, UnicodeError):
+        return lease
+    known: Lease = msgspec.structs.replace(
+        lease, throttles=throttles, throttled_since_ms=since_ms
+    )
+    return known
 
 
 _RUN_FIELDS = tuple(name for name in Run.__struct_fields__ if name != "limits")

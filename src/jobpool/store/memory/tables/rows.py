@@ -14,6 +14,7 @@ from jobpool.core.jobs.job import (
     Lease,
     NewJob,
     PastAttempt,
+    Throttled,
 )
 from jobpool.core.jobs.outcome import Outcome
 
@@ -100,6 +101,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """Oldest first."""
     snoozes: int = 0
     snoozed_since_ms: int | None = None
+    throttled: Throttled | None = None
     replays: int | None = None
     replaced_by: int | None = None
     tick: int | None = None
@@ -137,6 +139,11 @@ def lease_from(row: Row, held: Held) -> Lease:
     if row.snoozes:
         lease = msgspec.structs.replace(
             lease, snoozes=row.snoozes, snoozed_since_ms=row.snoozed_since_ms
+        )
+    if row.throttled is not None:
+        throttles, since_ms = row.throttled
+        lease = msgspec.structs.replace(
+            lease, throttles=throttles, throttled_since_ms=since_ms
         )
     if row.attempt == 1:
         return lease

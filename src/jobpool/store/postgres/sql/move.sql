@@ -119,17 +119,19 @@ SET
   replays = %s,
   replaced_by = %s,
   quota_values = %s,
+  throttled = %s,
   solo = %s
 WHERE id = %s
 
 -- name: move_taken_jobs_later
 -- As the queue holds it now.
-SELECT j.id, j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.solo
+SELECT
+  j.id, j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.throttled, j.solo
 FROM jobpool.jobs AS j
 JOIN jobpool.moving_jobs AS m ON m.id = j.id
 WHERE j.id > %(after)s AND j.id <= %(last)s
   AND num_nonnulls(
-    j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.solo
+    j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.throttled, j.solo
   ) > 0
 ORDER BY j.id
 

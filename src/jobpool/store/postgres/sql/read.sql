@@ -226,6 +226,7 @@ SET
   recoveries = 0,
   snoozes = 0,
   snoozed_since_ms = NULL,
+  throttled = NULL,
   reset_attempt = j.attempt
 FROM ranked
 WHERE j.id = ranked.id

@@ -31,7 +31,7 @@ SELECT
   duration_s, cpu_s, peak_rss_bytes,
   CASE WHEN progress IS NOT NULL THEN ''::bytea END,
   CASE WHEN checkpoint IS NOT NULL THEN ''::bytea END,
-  codec, lane, quota_values
+  codec, lane, quota_values, throttled
 FROM jobpool.jobs
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 
@@ -80,7 +80,8 @@ SET
   checkpoint = CASE WHEN %(checkpoint)s::bytea IS NOT NULL THEN checkpoint END,
   codec = %(codec)s,
   lane = %(lane)s,
-  quota_values = %(quota_values)s
+  quota_values = %(quota_values)s,
+  throttled = %(throttled)s
 WHERE id = %(id)s
 
 -- name: raw_runs

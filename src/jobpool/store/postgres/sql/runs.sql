@@ -496,7 +496,8 @@ SET
   codec = NULL,
   trace = NULL,
   lane = NULL,
-  quota_values = NULL
+  quota_values = NULL,
+  throttled = NULL
 WHERE id = ANY (
   ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 )

@@ -204,6 +204,9 @@ SET
     WHEN ended.snooze = 1 THEN coalesce(j.snoozed_since_ms, %(now_ms)s::bigint)
     ELSE j.snoozed_since_ms
   END,
+  throttled = CASE
+    WHEN ended.outcome IS NULL THEN coalesce(ended.throttled, j.throttled)
+  END,
   started_at_ms = CASE
     WHEN ended.outcome IS NULL THEN j.started_at_ms
     WHEN ended.began_at_ms IS NULL THEN coalesce(j.started_at_ms, j.leased_at_ms)
@@ -258,8 +261,9 @@ FROM (
     (value ->> 16)::bigint AS began_at_ms,
     (value ->> 17)::bigint AS ended_at_ms,
     (value ->> 18)::integer AS snooze,
-    (value ->> 19)::integer AS result_first,
-    (value ->> 20)::integer AS result_length
+    value ->> 19 AS throttled,
+    (value ->> 20)::integer AS result_first,
+    (value ->> 21)::integer AS result_length
   FROM jsonb_array_elements(%(rows)s::jsonb)
 ) AS ended
 WHERE j.id = ended.id

@@ -167,7 +167,7 @@ SELECT EXISTS (
 SELECT
   j.id, j.kind, j.pool, j.attempt, j.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
-  j.failures, j.crashes, j.interruptions, j.recoveries,
+  j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
   j.priority, j.key, j.tenant, j.codec, j.tick

@@ -101,10 +101,12 @@ ORDER BY j.id
 
 -- name: move_jobs_later
 -- Of these jobs those that use the columns which most leave empty.
-SELECT id, tick, trace, replays, replaced_by, quota_values, solo
+SELECT id, tick, trace, replays, replaced_by, quota_values, throttled, solo
 FROM jobpool_jobs
 WHERE id > :after AND id <= :last
-  AND coalesce(tick, trace, replays, replaced_by, quota_values, solo) IS NOT NULL
+  AND coalesce(
+    tick, trace, replays, replaced_by, quota_values, throttled, solo
+  ) IS NOT NULL
 ORDER BY id
 
 -- name: move_attempts

@@ -165,6 +165,7 @@ SET
   recoveries = 0,
   snoozes = 0,
   snoozed_since_ms = NULL,
+  throttled = NULL,
   reset_attempt = attempt
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND +state IN (SELECT value FROM json_each(:states))

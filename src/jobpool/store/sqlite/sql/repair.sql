@@ -24,7 +24,7 @@ SELECT
   duration_s, cpu_s, peak_rss_bytes,
   CASE WHEN typeof(progress) = 'blob' THEN x'' ELSE progress END,
   CASE WHEN typeof(checkpoint) = 'blob' THEN x'' ELSE checkpoint END,
-  codec, lane, quota_values
+  codec, lane, quota_values, throttled
 FROM jobpool_jobs
 WHERE id IN (SELECT value FROM json_each(:ids))
 
@@ -73,7 +73,8 @@ SET
   checkpoint = CASE WHEN :checkpoint IS NOT NULL THEN checkpoint END,
   codec = :codec,
   lane = :lane,
-  quota_values = :quota_values
+  quota_values = :quota_values,
+  throttled = :throttled
 WHERE id = :id
 
 -- name: raw_runs

@@ -369,7 +369,8 @@ SET
   codec = NULL,
   trace = NULL,
   lane = NULL,
-  quota_values = NULL
+  quota_values = NULL,
+  throttled = NULL
 WHERE id IN (SELECT value FROM json_each(:ids)) AND finished_at_ms IS NOT NULL
 RETURNING id
 

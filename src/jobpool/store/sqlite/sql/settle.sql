@@ -252,6 +252,9 @@ SET
     WHEN ended.snooze THEN coalesce(CAST(snoozed_since_ms AS INTEGER), :now_ms)
     ELSE CAST(snoozed_since_ms AS INTEGER)
   END,
+  throttled = CASE
+    WHEN ended.outcome IS NULL THEN coalesce(ended.throttled, jobpool_jobs.throttled)
+  END,
   started_at_ms = CASE
     WHEN ended.outcome IS NULL THEN started_at_ms
     ELSE coalesce(
@@ -300,7 +303,8 @@ FROM (
     json_extract(value, '$[15]') AS slot,
     json_extract(value, '$[16]') AS began_at_ms,
     json_extract(value, '$[17]') AS ended_at_ms,
-    json_extract(value, '$[18]') AS snooze
+    json_extract(value, '$[18]') AS snooze,
+    json_extract(value, '$[19]') AS throttled
   FROM json_each(:rows)
 ) AS ended
 WHERE jobpool_jobs.id = ended.id

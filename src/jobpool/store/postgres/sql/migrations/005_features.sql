@@ -13,6 +13,8 @@ ALTER TABLE jobpool.jobs
 -- and what quotas count them by, as JSON.
 ADD COLUMN lane bigint,
 ADD COLUMN quota_values text COLLATE "C",
+-- JSON: how often it was throttled in a row, and since when; NULL: it was not.
+ADD COLUMN throttled text COLLATE "C",
 ADD COLUMN step bigint,
 ADD COLUMN generation integer,
 ADD COLUMN tick bigint,

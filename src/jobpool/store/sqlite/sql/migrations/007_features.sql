@@ -8,6 +8,8 @@
 -- and what quotas count them by, as JSON.
 ALTER TABLE jobpool_jobs ADD COLUMN lane INTEGER;
 ALTER TABLE jobpool_jobs ADD COLUMN quota_values TEXT;
+-- JSON: how often it was throttled in a row, and since when; NULL: it was not.
+ALTER TABLE jobpool_jobs ADD COLUMN throttled TEXT;
 ALTER TABLE jobpool_jobs ADD COLUMN step INTEGER;
 ALTER TABLE jobpool_jobs ADD COLUMN generation INTEGER;
 ALTER TABLE jobpool_jobs ADD COLUMN tick INTEGER;
@@ -396,6 +398,7 @@ SET sql = replace(
     AND replays | 0 IS replays AND replaced_by | 0 IS replaced_by
     AND solo IN (0, 1) AND quota_values < x''''
   ),
+  CONSTRAINT throttled_is_text CHECK (throttled < x''''),
   CONSTRAINT leased_means_token '
 )
 WHERE type = 'table' AND name = 'jobpool_jobs';
