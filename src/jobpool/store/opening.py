@@ -13,7 +13,6 @@ from jobpool.core.config.settings import QUEUE_DEPTH_MAX
 from jobpool.errors import ConfigError
 from jobpool.store.postgres.connection.run_root import run_base
 from jobpool.store.protocol import Store
-from jobpool.store.sqlite import migration_plan as sqlite_plan
 from jobpool.store.sqlite.handler_transactions import Guest
 from jobpool.store.sqlite.store import SqliteStore, run_directory
 from jobpool.store.statements.migration import MigrationPlan, Tell
@@ -105,6 +104,8 @@ def migration_plan(url: str) -> MigrationPlan:
                 migration_plan as postgres_plan,
             )
         return postgres_plan.migration_plan(url)
+    from jobpool.store.sqlite import migration_plan as sqlite_plan  # noqa: PLC0415 - rare
+
     return sqlite_plan.migration_plan(_sqlite_path(url))
 
 

@@ -317,9 +317,7 @@ def test_doctor_names_what_it_found(tmp_path):
 def test_doctor_says_what_the_store_has_room_for(tmp_path, monkeypatch):
     """What is over its bound is a note that says what to do."""
     stored(tmp_path).close()
-    monkeypatch.setattr(
-        "jobpool.store.sqlite.store.socket.gethostname", lambda: RUN.host
-    )
+    monkeypatch.setattr("socket.gethostname", lambda: RUN.host)
     facts = {row["name"]: row for row in map(json.loads, _doctor_lines())}
     assert facts["writers_lock"]["figures"].keys() >= {"held_share", "wait_max_s"}
     assert facts["sqlite"]["value"] == "is enough for this queue"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,6 @@ from jobpool.store.operations.suspects import SuspectKeeping
 from jobpool.store.records import CapacityFact
 from jobpool.store.sqlite import result_parts, tokens
 from jobpool.store.sqlite.caller_connection import caller_transaction, joined
-from jobpool.store.sqlite.capacity import capacity
 from jobpool.store.sqlite.connection.connect import check_library
 from jobpool.store.sqlite.connection.database import (
     BULK_BYTES,
@@ -195,6 +193,11 @@ class SqliteStore(
 
     def capacity(self, memory_bytes: int) -> list[CapacityFact]:
         """See `Store.capacity`."""
+        # 4 ms, which only `doctor` needs.
+        import socket  # noqa: PLC0415
+
+        from jobpool.store.sqlite.capacity import capacity  # noqa: PLC0415
+
         runs, host = self.open_runs(), socket.gethostname()
         return list(capacity(self._file, runs, host, memory_bytes))
 
