@@ -67,6 +67,26 @@ BOUNDS = (
         "growth", "supervisor CPU a job, 64 slots, times that of 2", US, None, most=1.2
     ),
     Bound("idle", "20 slots: % of a core", US, None, most=0.5),
+    *(
+        Bound("quotas", what, system, None, least=least, most=most)
+        for what, least, most in (
+            ("no quotas in use: over older", 0.98, None),
+            ("a cap that does not bind, 1 claimers: over plain", 0.8, None),
+            ("a cap that does not bind, 8 claimers: over plain", 0.8, None),
+            ("a cap that does not bind, 32 claimers: over plain", 0.8, None),
+            ("a rate that does not bind, 1 claimers: over plain", 0.8, None),
+            ("a rate that does not bind, 8 claimers: over plain", 0.8, None),
+            ("a rate that does not bind, 32 claimers: over plain", 0.8, None),
+            ("claim of 64 before 1,000,000 blocked: times plain", None, 2),
+            ("claim of 64 before 10,000 blocked buckets: times plain", None, 2),
+            ("binding cap: % of what the cap allows", 90, None),
+            ("binding cap: at once, of 8", None, 8),
+            ("binding rate: over any window", None, 0),
+            ("binding rate: % of the rate used", 98, None),
+            ("asking: permits/s", 1000, None),
+        )
+        for system in (US, "jobpool-postgresql")
+    ),
 )
 
 
