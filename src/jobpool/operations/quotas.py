@@ -96,6 +96,8 @@ class RemoveTenant(Action, frozen=True, kw_only=True):
 
 def free(bucket: BucketRow) -> int | None:
     """Return how many permits of a bucket can be had now; None: it has no numbers."""
+    if bucket.reason is not None:
+        return 0
     held = None if bucket.cap is None else max(0, bucket.cap - bucket.used)
     known = [one for one in (held, bucket.free) if one is not None]
     return min(known, default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jobpool.cli.context import now_ms
 from jobpool.cli.jobs.quota_words import named
@@ -12,8 +12,9 @@ from jobpool.cli.presence import why_not_alive
 from jobpool.core.jobs.budget import attempt_words
 from jobpool.core.jobs.job import Job, JobState
 from jobpool.core.rules.circuit_breaker import BreakerState
+from jobpool.core.rules.quotas.definition import TENANT
 from jobpool.store.protocol import Store
-from jobpool.store.records import KindRecord, QuotaWait
+from jobpool.store.records import KindRecord, PauseRow, QuotaWait
 
 _NEXT = {
     JobState.WAITING: "runs when what it depends on has ended",
@@ -58,10 +59,11 @@ def why_it_waits(
     """Return what keeps a waiting job from running, if anything does."""
     if job.state not in (JobState.PENDING, JobState.RUNNABLE):
         return ""
+    pauses = store.pauses()
     reasons = [
         f"{f'{one.what} {one.name}' if one.name else 'the whole store'} is paused"
         + (f" ({pause_words(one, now_ms())})" if one.who else "")
-        for one in store.pauses()
+        for one in pauses
         if (one.what, one.name) in _pausable(job, known)
     ]
     if any(one.id == job.id for one in store.suspects()):
@@ -78,9 +80,9 @@ def why_it_waits(
     ]
     if job.unfit_since_ms is not None:
         reasons.append(_unfit(job))
-    if quotas:
-        names = " and ".join(named(one.quota, one.value) for one in quotas)
-        reasons.append(f"{names} {'has' if len(quotas) == 1 else 'have'} no permit")
+    if short := [one for one in quotas if not _is_paused(one, pauses)]:
+        names = " and ".join(named(one.quota, one.value) for one in short)
+        reasons.append(f"{names} {'has' if len(short) == 1 else 'have'} no permit")
     if known is None:
         reasons.append("no supervisor has ever known this kind")
     if not reasons and job.run_at_ms <= now_ms() and not _is_served(store, job.pool):
@@ -88,7 +90,26 @@ def why_it_waits(
             f"no supervisor serves pool {job.pool}; start one: jobpool --pools "
             f"{job.pool}=N"
         )
+    if not reasons and job.state is JobState.RUNNABLE and known and known.needs:
+        reasons += _of_hosts(store, known)
     return ", ".join(reasons)
+
+
+def _is_paused(wait: QuotaWait, pauses: Sequence[PauseRow]) -> bool:
+    """Say whether a pause, which is named already, is all that closes a bucket."""
+    meant = (wait.quota, wait.value) if wait.quota == TENANT else ("quota", wait.quota)
+    return any((one.what, one.name) == meant for one in pauses)
+
+
+def _of_hosts(store: Store, known: KindRecord) -> Iterator[str]:
+    """Yield the quotas of a kind of which each host knows its own use alone."""
+    needs = {need.quota for need in known.needs}
+    for row in store.quotas():
+        if row.name in needs and row.quota is not None and row.quota.host_only:
+            yield (
+                f"for a slot of its pool and a permit of quota {row.name}, which each "
+                "host counts by itself"
+            )
 
 
 def _pausable(job: Job, known: KindRecord | None) -> set[tuple[str, str | None]]:
