@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -102,7 +103,14 @@ def _due_now(flags: LaunchFlags) -> int:
 
 def _serve(flags: LaunchFlags, settings: Settings, *, observer: Observer) -> int:
     """Run the supervisor; SIGHUP reloads the settings, except on a terminal."""
-    from jobpool.supervisor.serve import serve  # noqa: PLC0415 - only a start needs it
+    # Imports leave hardly any garbage, and what they make stays: the collector would
+    # look through it again and again meanwhile, and once more at the end.
+    gc.disable()
+    try:
+        from jobpool.supervisor.serve import serve  # noqa: PLC0415 - only a start needs it
+    finally:
+        gc.freeze()
+        gc.enable()
 
     sign = LifeSign()
     manager = ServiceManager.from_environment(os.environ)
