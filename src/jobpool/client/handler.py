@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import (
     Any,
     Generic,
-    NamedTuple,
     Never,
     NoReturn,
     ParamSpec,
@@ -81,6 +80,8 @@ class Handler(Generic[P, R_co]):
         """Paths of arguments that are hidden wherever jobs are shown."""
         self.quotas = quotas
         """What these have to do with its calls."""
+        self.counts = bool(quotas.counted.paths)
+        """Whether quotas count its jobs by their arguments."""
         self.name: str = getattr(function, "__qualname__", spec.kind)
         """The function's name within its module."""
 
@@ -256,16 +257,26 @@ class Handler(Generic[P, R_co]):
         """
         return options.new_job(self._spec, payload, self._encoding.name, values)
 
-    def encode_named(self, arguments: Any) -> Encoded:
-        """Return what is stored of arguments by name, checked.
+    def encode_named(self, arguments: Any) -> bytes:
+        """Return the payload for arguments by name, checked, as it is stored.
 
         Raises:
             ArgumentsRejected: as for `enqueue`.
         """
         most = self._payload_max()
         payload = self.arguments.encode_named(arguments, most)
-        values = self.quotas.counted.values(arguments)
-        return Encoded(self._encoding.payload(payload, self.kind, most), values)
+        return self._encoding.payload(payload, self.kind, most)
+
+    def values(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """Return what quotas count a job by; None: nothing.
+
+        Args:
+            arguments: by name, and good to be encoded.
+
+        Raises:
+            ArgumentsRejected: one is of a type that cannot be counted by.
+        """
+        return self.quotas.counted.values(arguments)
 
     def decode(self, job: NewJob) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments of a job, as its child does.
@@ -282,15 +293,13 @@ class Handler(Generic[P, R_co]):
         payload = self._encoding.decoded(job.payload, job.codec)
         return self.quotas.running(payload)
 
-    def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded:
-        """Return what is stored of the arguments of a call; as `encode_named`."""
-        if self.quotas.counted.paths:
-            return self.encode_named(self.arguments.by_name(args, kwargs))
+    def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Return the payload for a call; as `encode_named`."""
         most = self._payload_max()
         payload = self.arguments.encode_call(args, kwargs, most)
-        if self._encoding.codec is not None:
-            payload = self._encoding.payload(payload, self.kind, most)
-        return Encoded(payload)
+        if self._encoding.codec is None:
+            return payload
+        return self._encoding.payload(payload, self.kind, most)
 
     def _enqueue(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -309,17 +318,21 @@ class Handler(Generic[P, R_co]):
     def _called(
         self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> NewJob:
-        self.check_pool(options)
-        return self.new_job(options, *self.encode_call(args, kwargs))
+        if options.pool is not None:
+            self.check_pool(options.pool)
+        if not self.counts:
+            return self.new_job(options, self.encode_call(args, kwargs))
+        given = self.arguments.by_name(args, kwargs)
+        return self.new_job(options, self.encode_named(given), self.values(given))
 
-    def check_pool(self, options: Options) -> None:
+    def check_pool(self, pool: str) -> None:
         """Refuse a pool that nobody has.
 
         Raises:
             UsageError: its job would wait for ever; nothing was enqueued.
         """
-        if options.pool is not None and options.pool != self.pool:
-            self._gateway.check_pool(options.pool)
+        if pool != self.pool:
+            self._gateway.check_pool(pool)
 
     def _payload_max(self) -> int:
         own = self._payload_max_bytes
@@ -333,14 +346,6 @@ class Handler(Generic[P, R_co]):
             gateway=self._gateway,
             decode=self.results.decode,
         )
-
-
-class Encoded(NamedTuple):
-    """Arguments as they are stored."""
-
-    payload: bytes
-    values: Mapping[str, str] | None = None
-    """What quotas count the job by; None: nothing."""
 
 
 class Call(Generic[R_co]):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 from jobpool.client.declare.options import DEFAULT, Options
 from jobpool.client.encoding import Encoding
 from jobpool.client.gateway import Gateway
-from jobpool.client.handler import BoundHandler, Call, Encoded, Handler
+from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.invoke.completion import ConnectionCompleter
 from jobpool.client.job import Job, act, operate, replace
 from jobpool.client.quota_operations import QuotaOperations, TenantOperations
@@ -338,29 +338,38 @@ def _enqueue_many(
 
 def _of_items(target: Any, items: Iterable[Mapping[str, Any]]) -> Iterator[_Batch]:
     handler, options = _one_for_all(target)
-    handler.check_pool(options)
-    batch: list[Encoded] = []
+    if options.pool is not None:
+        handler.check_pool(options.pool)
+    payloads: list[bytes] = []
+    values: list[Mapping[str, str] | None] = []
     size_bytes = 0
     for index, item in enumerate(_each(items, "dicts of arguments by name")):
         try:
-            encoded = handler.encode_named(item)
+            payload = handler.encode_named(item)
+            if handler.counts:
+                values.append(handler.values(item))
         except ArgumentsRejected as exc:
             raise ArgumentsRejected(f"item {index} (the first is 0): {exc}") from None
-        batch.append(encoded)
-        size_bytes += len(encoded.payload)
-        if _is_full(batch, size_bytes):
-            yield _jobs_of(handler, options, batch), options.connection
-            batch, size_bytes = [], 0
-    if batch:
-        yield _jobs_of(handler, options, batch), options.connection
+        payloads.append(payload)
+        size_bytes += len(payload)
+        if _is_full(payloads, size_bytes):
+            yield _jobs_of(handler, options, payloads, values), options.connection
+            payloads, values, size_bytes = [], [], 0
+    if payloads:
+        yield _jobs_of(handler, options, payloads, values), options.connection
 
 
 def _jobs_of(
-    handler: Handler[..., Any], options: Options, batch: Sequence[Encoded]
+    handler: Handler[..., Any],
+    options: Options,
+    payloads: Sequence[bytes],
+    values: Sequence[Mapping[str, str] | None],
 ) -> Sequence[NewJob]:
-    if handler.quotas.counted.paths:
-        return [handler.new_job(options, *one) for one in batch]
-    return UniformJobs(handler.new_job(options), [one.payload for one in batch])
+    if not values:
+        return UniformJobs(handler.new_job(options), payloads)
+    return [
+        handler.new_job(options, *one) for one in zip(payloads, values, strict=True)
+    ]
 
 
 def _of_calls(calls: Iterable[Call[Any]]) -> Iterator[_Batch]:

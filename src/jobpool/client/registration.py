@@ -369,7 +369,10 @@ class Registration:
                 f"{', '.join(sorted(self._by_name)) or 'none at all'}"
             )
         args, kwargs = handler.arguments.decode(payload)
-        with handler.quotas.running(payload):
+        if self._quotas.is_used:
+            with handler.quotas.running(payload):
+                result = call(handler, args, kwargs)
+        else:
             result = call(handler, args, kwargs)
         return handler.results.encode(result, result_max_bytes)
 

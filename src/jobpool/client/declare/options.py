@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from jobpool.client.declare.declaration import positive_s
 from jobpool.client.declare.retry import checked_count
@@ -58,7 +59,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             values: what quotas count it by; None: nothing.
         """
         pool = self.pool or spec.pool
-        return NewJob(
+        job = NewJob(
             kind=spec.kind,
             pool=pool,
             payload=payload,
@@ -73,11 +74,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             timeout_s=self.timeout_s,
             memory_bytes=self.memory_bytes,
             codec=codec,
-            quota_values=values,
-            lane=lane_id(pool, spec.kind, self.priority, self.tenant, values or {})
-            if spec.needs or spec.concurrency is not None
-            else None,
         )
+        if not spec.needs and spec.concurrency is None:
+            return job
+        lane = lane_id(pool, spec.kind, self.priority, self.tenant, values or {})
+        # Not above: Python makes a dict of more than 15 keywords before it calls.
+        return replace(job, quota_values=values, lane=lane)
 
 
 DEFAULT = Options()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -75,6 +75,11 @@ class DeclaredQuotas:
             )
         return other
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there are any: without, nobody asks for the running call."""
+        return bool(self._quotas)
+
     def definitions(self) -> tuple[definition.Quota, ...]:
         """Return what is declared."""
         return tuple(quota.definition for quota in self._quotas.values())
@@ -120,8 +125,6 @@ class DeclaredQuotas:
         payload: bytes = b"{}",
     ) -> AbstractContextManager[None]:
         """Let a call be the running one in the block; as `RunningCall`."""
-        if not self._quotas:
-            return nullcontext()  # nobody will ask
         return entered(RunningCall(self, kind, held, counted, payload))
 
     def _cost(self, one: object) -> Cost:

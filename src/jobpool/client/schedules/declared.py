@@ -51,9 +51,9 @@ class DeclaredSchedules:
 
         def with_payload() -> Declared:
             # Not at once: the annotations may name what is defined further down.
-            encoded = handler.encode_call((), {})
+            payload, values = handler.encode_call((), {}), handler.values({})
             return msgspec.structs.replace(
-                schedule, payload=encoded.payload, quota_values=encoded.values
+                schedule, payload=payload, quota_values=values
             )
 
         self._add(schedule, with_payload)
