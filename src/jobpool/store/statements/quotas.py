@@ -38,11 +38,11 @@ def shortage(bucket: BucketState, cost: int, now_ms: int) -> Shortage | None:
     if (closed_ms := limit.closed_until_ms or 0) > now_ms:
         return Shortage(limit.reason, closed_ms if closed_ms < FOREVER_MS else None)
     if bucket.block_until_ms > now_ms:
-        return Shortage("whoever answers has said to wait", bucket.block_until_ms)
+        return Shortage("its service has said to wait", bucket.block_until_ms)
     cap = limit.concurrency
     if cap is not None and bucket.in_use + cost > cap:
         needs = "" if cost == 1 else f", and it needs {cost}"
-        return Shortage(f"{bucket.in_use} of {cap} are in use{needs}", None)
+        return Shortage(f"{bucket.in_use} of {cap} in use{needs}", None)
     pace, now_us = limit.pace, now_ms * 1000
     if pace is not None and (free := available(pace, bucket.tat_us, now_us)) < cost:
         at_ms = -(-next_at_us(pace, bucket.tat_us, now_us, cost) // 1000)

@@ -15,13 +15,13 @@ from jobpool.store.records import QuotaWait
 
 NOW_MS = 1_800_000_000_000
 FULL = QuotaWait(
-    quota="stripe", value="", used=2, cap=2, holders=(3, 4), why="all 2 are in use"
+    quota="stripe", value="", used=2, cap=2, holders=(3, 4), why="2 of 2 in use"
 )
 
 
 def test_a_full_quota_names_the_jobs_that_have_its_permits():
     """Those are what one looks at next."""
-    assert wait_words(FULL, NOW_MS) == "stripe: all 2 are in use; held by jobs 3, 4"
+    assert wait_words(FULL, NOW_MS) == "stripe: 2 of 2 in use; held by jobs 3, 4"
 
 
 def test_of_many_holders_ten_are_named_and_the_others_counted():
@@ -91,7 +91,7 @@ def test_programs_get_all_of_it():
     assert wait_object(FULL) == {
         "quota": "stripe",
         "value": "",
-        "why": "all 2 are in use",
+        "why": "2 of 2 in use",
         "used": 2,
         "concurrency": 2,
         "held_by": [3, 4],
