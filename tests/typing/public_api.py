@@ -19,7 +19,6 @@ from jobpool import (
     SoftTimeout,
     Throttled,
     current,
-    testing,
 )
 from jobpool.core.jobs.job import Attempt, JobState
 from jobpool.integrations.fernet import FernetCodec
@@ -154,10 +153,6 @@ async def charge(vendor_id: str, cents: int) -> str:
 
 def quotas() -> None:
     assert_type(charge.enqueue("visa", 5), Job[str])
-    assert_type(charge.options(pool="gpu").enqueue("visa", 5), Job[str])
-    with testing.running(tenant="acme") as rehearsal:
-        rehearsal.use_up(stripe, "3s")
-        assert_type(rehearsal.permits, list[testing.TakenPermit])
     assert_type(stripe.name, str)
     assert_type(jobs.quotas.set("stripe", rate="5/s", duration="2h"), bool)
     assert_type(jobs.quotas.reset("stripe", note="why"), bool)
@@ -199,7 +194,6 @@ async def uses_async() -> None:
 def is_wrong_of_quotas() -> None:
     jobs.quota("a", rate=10)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.quota("a", scope="pool")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    charge.options(pool=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.quota("a", limit=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     jobs.job("io", quotas=["stripe"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     jobs.job("io", quotas=stripe)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -107,7 +107,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """What it is and where, for messages: ``jobpool 0.3.0 on host a, pid 17``."""
-        return f"jobpool {self.version} on host {self.host}, pid {self.pid}"
+        return label_of(self.version, self.host, self.pid)
+
+
+def label_of(version: str, host: str, pid: int) -> str:
+    """Return what a run is and where, for messages."""
+    return f"jobpool {version} on host {host}, pid {pid}"
 
 
 class Formats(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,8 @@ import pytest
 
 from jobpool.store.statements.named_sql import load_queries
 from support.postgres.server import query_of, server
+from support.store.quotas import KIND, enqueue, publish, quota
+from support.store.storing import lease, succeeded
 from support.store.telling import SECRET, lived
 
 ENGINES = ["sqlite", "postgres"]
@@ -28,13 +30,15 @@ NOT_A_JOBS = {
     "schedules": "what is to be enqueued, until the schedule is removed",
     "ticks": "numbers",
     "lane_notes": "numbers",
+    "permits": "numbers, and a run",
+    "lanes": "what jobs that wait have in common; see below",
+    "buckets": "what jobs are counted by; see below",
     "bucket_notes": "numbers",
     "quotas": "what operators set",
     "tenants": "what operators set, until it is removed",
 }
 """Tables whose texts are no job's, and whose they are."""
 UNWRITTEN = {
-    *("lanes", "buckets", "permits"),
     *("flows", "steps", "edges", "flow_notes"),
 }
 """Tables of features that do not exist: nothing writes them."""
@@ -186,3 +190,18 @@ def test_tables_that_nothing_writes_are_written_by_nothing(store, hand):
     }
     assert {"jobs", "attempts"} <= written
     assert written & UNWRITTEN == set()
+
+
+def test_what_an_erased_job_was_counted_by_is_gone(store, hand):
+    """Its lane and its buckets too, unless another job waits there."""
+    needs = {KIND: ["stripe"]}
+    publish(store, quota(concurrency=2, per="args.vendor"), needs=needs)
+    first, second = (
+        enqueue(store, 1, values={"vendor": value})[0] for value in (SECRET, "other")
+    )
+    store.settle([succeeded(one) for one in lease(store)])
+    enqueue(store, 1, values={"vendor": "other"})
+    lease(store, limit=0)
+    assert store.erase([first, second]) == 2
+    assert hand.telling() == set()
+    assert [row.value for row in store.buckets("stripe")] == ["other"]

@@ -11,7 +11,7 @@ from jobpool.core.rules.quotas.definition import (
 from jobpool.core.rules.quotas.lanes import lane_id
 from support.store.storing import begin_run, kind_record, new_job
 
-ENGINES = ["memory"]
+ENGINES = ["memory", "sqlite", "postgres"]
 """The stores that have quotas."""
 KIND, OTHER = "shop.thumbnail", "shop.resize"
 POOL_OF = {KIND: "cpu", OTHER: "cpu", "shop.fetch": "io"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from math import inf
 from pathlib import Path
 from types import TracebackType
 
@@ -128,7 +127,6 @@ def _shortened(error: Raised) -> Raised:
 
 
 def _describe(exc: BaseException, memory_bytes: int) -> Raised:
-    exc = _snoozed(exc) or exc
     message = _message(exc)
     retry_in_s = snooze_s = throttled = None
     try:
@@ -152,31 +150,6 @@ def _describe(exc: BaseException, memory_bytes: int) -> Raised:
         misfit=isinstance(exc, ArgumentsMisfit),
         throttled=throttled,
     )
-
-
-def _snoozed(exc: BaseException) -> Snooze | None:
-    """Return the longest snooze of a group of nothing else, as a TaskGroup raises."""
-    if not isinstance(exc, BaseExceptionGroup):
-        return None
-    snoozes: list[Snooze] = []
-    level: list[BaseException] = [exc]
-    while level:
-        one = level.pop()
-        if isinstance(one, BaseExceptionGroup):
-            level += one.exceptions
-        elif isinstance(one, Snooze):
-            snoozes.append(one)
-        else:
-            return None
-    return max(snoozes, key=_length)
-
-
-def _length(exc: Snooze) -> float:
-    """Return how long a snooze lasts; infinity: nobody knows, which is to be told."""
-    try:
-        return _snooze_s(exc)
-    except ConfigError:
-        return inf
 
 
 def _snooze_s(exc: Snooze) -> float:

@@ -13,6 +13,7 @@ from jobpool.core.jobs.uniform_batch import UniformJobs, as_uniform, representat
 from jobpool.errors import FeatureHeldBack, JobpoolBug, StoreRefused, StoreUnavailable
 from jobpool.store.records import Formats
 from jobpool.store.statements.formats import held_back
+from jobpool.store.statements.limits import encoded_values
 from jobpool.store.statements.parameters import as_json, chunks
 from jobpool.store.statements.session import Database, Depth, Session
 from jobpool.store.statements.validation import check_new_jobs, key_conflict
@@ -262,6 +263,13 @@ def _existing(job_id: int, state: bytes) -> Enqueued:
     return Enqueued(job_id, created=False, state=JobState(state.decode()))
 
 
+def stamp_of(job: NewJob) -> str | None:
+    """Return what quotas count a job by, as it is stored."""
+    if job.quota_values is None:
+        return None
+    return encoded_values(job.quota_values)
+
+
 def job_rows(
     jobs: Sequence[NewJob], now_ms: int
 ) -> tuple[list[tuple[Any, ...]], list[JobState]]:
@@ -292,6 +300,8 @@ def job_rows(
                 run_at_ms,
                 None if expires_in_ms is None else now_ms + expires_in_ms,
                 job.codec,
+                job.lane,
+                stamp_of(job),
             )
         )
     return rows, states

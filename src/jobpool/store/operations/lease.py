@@ -3,48 +3,69 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import ClassVar, NamedTuple
-
-import msgspec
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from jobpool.core.jobs.job import Lease
-from jobpool.core.rules.suspects import PROBATION_MAX_S, PROBATION_S
 from jobpool.errors import JobpoolBug, StoreRefused
+from jobpool.store.operations.due import (
+    STEP_JOBS,
+    bring_due,
+    due_from,
+    earlier,
+    expire,
+    in_s,
+)
 from jobpool.store.operations.misfits import misfits_among, with_misfits
-from jobpool.store.operations.repair import Repairing
+from jobpool.store.operations.quotas.claim import Asked, Claim
+from jobpool.store.operations.quotas.leasing import Split
 from jobpool.store.operations.runs import known
 from jobpool.store.operations.schedules.ticks import with_ticks
+from jobpool.store.operations.suspects import NO_SUSPECT, SuspectChoosing, Wish
 from jobpool.store.records import LeaseBatch
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import LeaseRow, make_lease, read_leases
-from jobpool.store.statements.session import Database, Row, Session
+from jobpool.store.statements.session import Database, OwnSession, Query, Row, Session
 from jobpool.store.statements.validation import COUNT_MAX
 
-STEP_JOBS = 1000
-"""The most jobs that one call expires, and the most that it promotes."""
 KINDS_MAX = 1000
 """So many pairs of pool and kind are found at once."""
 
 
-class _SuspectChoice(NamedTuple):
-    """The suspect to lease now, and whether others wait."""
+class _Facts(NamedTuple):
+    """The columns of lease_status."""
 
-    rows: list[LeaseRow]
-    """At most one; nearly always none."""
-    others_wait: bool
+    has_ended: Any
+    has_expired: Any
+    due_ms: Any
+    has_suspects: Any
+    has_misfits: Any
+    has_lapsed: Any
+    is_outdated: Any
+    is_paused: Any
+    limits_version: Any
+
+    def refusal(self, session: Session, run_id: str) -> LeaseBatch | None:
+        """Return the answer to a run that gets no leases now; None: it may.
+
+        Raises:
+            StoreRefused: it has ended.
+        """
+        if self.has_ended:
+            raise StoreRefused(
+                f"run {run_id} has ended in the store {session.place} and gets no "
+                "leases; restart jobpool"
+            )
+        if not (self.is_outdated or self.has_lapsed or self.is_paused):
+            return None
+        return LeaseBatch(outdated=bool(self.is_outdated), lapsed=bool(self.has_lapsed))
 
 
-_NO_SUSPECT = _SuspectChoice([], others_wait=False)
-
-
-class Leasing(Repairing, ABC):
+class Leasing(SuspectChoosing, ABC):
     """The part of the store that grants leases."""
 
     _database: Database
     _LOCK_RUN: ClassVar[str | None]
-    _LOCK_SUSPECTS: ClassVar[str | None] = None
-    """The query that locks the choice among suspects, where there are other writers."""
 
     @abstractmethod
     def _lease_jobs(
@@ -70,118 +91,92 @@ class Leasing(Repairing, ABC):
         ahead: Mapping[str, int] | None = None,
     ) -> LeaseBatch:
         """See `Store.lease`."""
-        del ahead
+        wish = Wish(run_id, wanted, kinds, ahead or {}, suspects, alone)
         return self._with_repair(
-            lambda: self._lease(run_id, wanted, kinds, suspects=suspects, alone=alone),
+            lambda: self._lease(wish),
             lambda session: self._reachable(session, wanted, kinds),
         )
 
-    def _lease(
-        self,
-        run_id: str,
-        wanted: Mapping[str, int],
-        kinds: Mapping[str, Sequence[str]],
-        *,
-        suspects: bool,
-        alone: bool,
-    ) -> LeaseBatch:
-        asked = [pool for pool, most in wanted.items() if most > 0 and kinds.get(pool)]
+    def _lease(self, wish: Wish) -> LeaseBatch:
+        wanted, split = wish.wanted, self._split(wish.wanted, wish.kinds)
         with self._database.writing() as session:
-            by = {"run_id": run_id, "now_ms": self._database.known_ms(session)}
+            by = {"run_id": wish.run_id, "now_ms": self._database.known_ms(session)}
             # In one round trip: these candidates are nearly always leased as they are.
             status, *found = session.ask(
-                ("lease_status", by),
-                *(_query(by, pool, kinds[pool], wanted[pool]) for pool in asked),
+                ("lease_status", by), *_queries(by, split.plain, wanted)
             )
             now_ms = self._database.now_ms(session)
-            (
-                ended,
-                has_expired,
-                due_ms,
-                has_suspects,
-                has_misfits,
-                lapsed,
-                outdated,
-                is_paused,
-            ) = known(session, run_id, status)
-            if ended:
-                raise StoreRefused(
-                    f"run {run_id} has ended in the store {session.place} and gets no "
-                    "leases; restart jobpool"
-                )
-            if outdated or lapsed or is_paused:
-                return LeaseBatch(outdated=bool(outdated), lapsed=bool(lapsed))
-            due_ms, has_moved = _bring_due(
-                session, _due_ms(due_ms), now_ms, has_expired=has_expired
+            facts = _Facts(*known(session, wish.run_id, status))
+            if (nothing := facts.refusal(session, wish.run_id)) is not None:
+                return nothing
+            due_ms, has_moved = bring_due(
+                session,
+                due_from(facts.due_ms),
+                now_ms,
+                has_expired=facts.has_expired,
             )
-            turn = _NO_SUSPECT
-            if has_suspects:
-                may = suspects
-                turn = self._next_suspect(
-                    session, run_id, now_ms, wanted, kinds, may=may
-                )
-                is_closed = turn.others_wait and not may
-                if is_closed or _has_probation_beside(session, run_id, now_ms):
-                    return LeaseBatch(
-                        next_due_in_s=_in_s(due_ms, now_ms), suspects_wait=True
-                    )
-                if turn.rows and alone:
-                    asked = []
-                wanted = {
-                    pool: limit - sum(row.pool == pool for row in turn.rows)
-                    for pool, limit in wanted.items()
-                }
-            if has_moved or turn.rows:
-                queries = [
-                    _query(by, pool, kinds[pool], wanted[pool]) for pool in asked
-                ]
-                found = session.ask(*queries) if queries else []
-            candidates, is_short = self._candidates(
-                session, dict(zip(asked, found, strict=True)), wanted, kinds, now_ms
+            if self._refresh(session, facts.limits_version, now_ms):
+                split, has_moved = self._split(wanted, wish.kinds), True
+            claim = self._claim(session, wish.run_id, now_ms, split.laned)
+            turn = (
+                self._next_suspect(session, wish, split.laned, claim, now_ms)
+                if facts.has_suspects
+                else NO_SUSPECT
             )
+            if turn.is_closed:
+                return LeaseBatch(
+                    next_due_in_s=in_s(due_ms, now_ms), suspects_wait=True
+                )
+            if turn.rows:
+                wanted, has_moved = turn.left(wanted), True
+                split = split.nothing_if(alone=wish.alone)
+            if has_moved:
+                found = _asked(session, _queries(by, split.plain, wanted))
+            best = dict(zip(split.plain, found, strict=True))
+            plain, is_short = self._candidates(session, best, wanted, split, now_ms)
+            if claim is not None and split.laned:
+                is_short |= self._fill(session, claim, wish, wanted, plain)
+            candidates = [row for rows in plain.values() for row in rows]
             # The suspect gets the highest token, since it begins after the others;
             # `suspect_candidate` orders by it.
-            leases = self._grant(session, run_id, [*candidates, *turn.rows], now_ms)
-            if has_misfits:
-                leases = with_misfits(session, leases)
-            if is_short:
-                due_ms = now_ms
-        chosen = {row.id for row in turn.rows}
-        return LeaseBatch(
-            leases=tuple(
-                msgspec.structs.replace(one, suspect=True) if one.id in chosen else one
-                for one in leases
+            leases = self._grant(
+                session, wish.run_id, [*candidates, *turn.rows], now_ms
             )
-            if chosen
-            else leases,
-            next_due_in_s=_in_s(due_ms, now_ms),
+            if facts.has_misfits:
+                leases = with_misfits(session, leases)
+            if claim is not None:
+                leases = claim.finish(leases)
+                is_short |= claim.is_short
+                due_ms = earlier(due_ms, claim.opens_at_ms)
+        due_ms = now_ms if is_short else due_ms
+        return LeaseBatch(
+            leases=turn.marked(leases),
+            next_due_in_s=in_s(due_ms, now_ms),
             suspects_wait=turn.others_wait,
         )
 
-    def _next_suspect(
+    def _fill(
         self,
         session: Session,
-        run_id: str,
-        now_ms: int,
+        claim: Claim,
+        wish: Wish,
         wanted: Mapping[str, int],
-        kinds: Mapping[str, Sequence[str]],
-        *,
-        may: bool,
-    ) -> _SuspectChoice:
-        """Choose the next suspect, unless one is leased anywhere."""
-        known = as_json(
-            (pool, kind)
-            for pool, limit in wanted.items()
-            for kind in (kinds.get(pool, ()) if limit > 0 else ())
-        )
-        is_ours = not self._LOCK_SUSPECTS or bool(session.rows(self._LOCK_SUSPECTS))
-        given = {"kinds": known, "run_id": run_id, "now_ms": now_ms}
-        ((due, leased),) = session.rows("suspects_due", **given)
-        if not may or not is_ours or leased or not due:
-            return _SuspectChoice([], others_wait=bool(due))
-        rows, unreadable = read_leases(session.rows("suspect_candidate", **given))
-        self._set_aside_unreadable(session, unreadable)
-        return _SuspectChoice(rows, others_wait=due > len(rows))
+        chosen: dict[str, list[LeaseRow]],
+    ) -> bool:
+        """Add jobs of lanes to what was chosen; say whether any were taken out."""
+        is_short = False
+
+        def read(rows: Sequence[Row]) -> list[LeaseRow]:
+            nonlocal is_short
+            readable, has_others = self._leasable(session, rows, claim.now_ms)
+            is_short |= has_others
+            return readable
+
+        claim.prepare()
+        for pool in claim.kinds:
+            asked = Asked(pool, wanted[pool], wish.ahead.get(pool, 0))
+            chosen[pool] = claim.fill(asked, chosen.get(pool, ()), read)
+        return is_short
 
     def leases_of(self, run_id: str) -> list[Lease]:
         """See `Store.leases_of`."""
@@ -215,15 +210,20 @@ class Leasing(Repairing, ABC):
         counts: dict[str, int] = {}
         with self._database.reading() as session:
             now_ms = self._database.now_ms(session)
+            self._current(session, now_ms)
+            split = self._split(dict.fromkeys(kinds, limit), kinds)
             for pool, names in kinds.items():
                 known = as_json(set(names))
                 count: int = session.value(
                     "count_runnable",
                     pool=pool,
-                    kinds=known,
+                    kinds=as_json(split.plain.get(pool, ())),
                     limit=limit,
                     now_ms=now_ms,
                 )
+                if pool in split.laned and count < limit:
+                    by = limit - count, now_ms
+                    count += self._due_in_lanes(session, pool, split.laned[pool], by)
                 if count < limit:
                     count += session.value(
                         "count_due",
@@ -248,16 +248,16 @@ class Leasing(Repairing, ABC):
         session: Session,
         found: Mapping[str, Sequence[Row]],
         wanted: Mapping[str, int],
-        kinds: Mapping[str, Sequence[str]],
+        split: Split,
         now_ms: int,
-    ) -> tuple[list[LeaseRow], bool]:
+    ) -> tuple[dict[str, list[LeaseRow]], bool]:
         """Take out the jobs that have expired or cannot be read.
 
         Returns:
-            The rows to lease, and whether any were taken out, or are held by others,
-            so that another call would find more.
+            The rows to lease by pool, and whether any were taken out, or are held by
+            others, so that another call would find more.
         """
-        chosen: list[LeaseRow] = []
+        chosen: dict[str, list[LeaseRow]] = {}
         is_short = False
         for pool, best in found.items():
             if len(best) > wanted[pool]:
@@ -265,27 +265,35 @@ class Leasing(Repairing, ABC):
                     f"a query for {wanted[pool]} jobs returned {len(best)}; please "
                     "report this"
                 )
-            rows, unreadable = read_leases(best)
-            self._set_aside_unreadable(session, unreadable)
-            late = {
-                row.id
-                for row in rows
-                if row.expires_at_ms is not None
-                and row.expires_at_ms <= now_ms
-                and not row.attempt
-            }
-            _expire(session, late, now_ms)
-            chosen += [row for row in rows if row.id not in late] if late else rows
+            chosen[pool], has_others = self._leasable(session, best, now_ms)
             is_short = (
                 is_short
-                or bool(unreadable or late)
+                or has_others
                 or (
                     not best
                     and wanted[pool] > 0
-                    and _others_hold(session, pool, kinds, now_ms)
+                    and _others_hold(session, pool, split.plain, now_ms)
                 )
             )
         return chosen, is_short
+
+    def _leasable(
+        self, session: Session, found: Sequence[Row], now_ms: int
+    ) -> tuple[list[LeaseRow], bool]:
+        """Return the rows that can be leased, and whether others were taken out."""
+        rows, unreadable = read_leases(found)
+        self._set_aside_unreadable(session, unreadable)
+        late = {
+            row.id
+            for row in rows
+            if row.expires_at_ms is not None
+            and row.expires_at_ms <= now_ms
+            and not row.attempt
+        }
+        expire(session, late, now_ms)
+        if late:
+            rows = [row for row in rows if row.id not in late]
+        return rows, bool(unreadable or late)
 
     def _reachable(
         self,
@@ -305,7 +313,7 @@ class Leasing(Repairing, ABC):
             name, given = _query(no_run, pool, kinds.get(pool, ()), STEP_JOBS)
             reached += session.rows(name, **given)
         known = as_json((pool, kind) for pool in wanted for kind in kinds.get(pool, ()))
-        reached += session.rows("suspect_candidate", kinds=known, **no_run)
+        reached += session.rows("suspect_candidate", kinds=known, held="[]", **no_run)
         return {job_id for job_id, *_ in reached}
 
     def _grant(
@@ -335,54 +343,25 @@ class Leasing(Repairing, ABC):
         return with_ticks(session, rows, leases)
 
 
-def _bring_due(
-    session: Session, due_ms: int | None, now_ms: int, *, has_expired: bool
-) -> tuple[int | None, bool]:
-    """Cancel expired jobs, and make due ones runnable.
-
-    Returns:
-        When the next pending job falls due, and whether anything was done.
-    """
-    has_due = due_ms is not None and due_ms <= now_ms
-    if has_expired:
-        expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)
-        _expire(session, [job_id for (job_id,) in expired], now_ms)
-    if has_due:
-        session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
-    if not has_expired and not has_due:
-        return due_ms, False
-    return _due_ms(session.value("next_due")), True
-
-
-def _in_s(due_ms: int | None, now_ms: int) -> float | None:
-    """Return the seconds until a moment, or None without one."""
-    return None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
-
-
-def _has_probation_beside(session: Session, run_id: str, now_ms: int) -> bool:
-    """Say whether another run on a run's host has a suspect on probation."""
-    return bool(
-        session.value(
-            "has_probation_beside",
-            run_id=run_id,
-            now_ms=now_ms,
-            begins_ms=round(PROBATION_S * 1000),
-            longest_ms=round(PROBATION_MAX_S * 1000),
-        )
-    )
-
-
-def _due_ms(value: object) -> int | None:
-    """Return when a job falls due; a value that is not a number never does."""
-    return round(value) if isinstance(value, (int, float)) else None
-
-
 def _query(
     by: Mapping[str, object], pool: str, kinds: Sequence[str], limit: int
 ) -> tuple[str, Mapping[str, object]]:
     """Return the query for the best jobs of a pool."""
     names = as_json(set(kinds))
     return "lease_candidates", {**by, "pool": pool, "kinds": names, "limit": limit}
+
+
+def _queries(
+    by: Mapping[str, object],
+    kinds: Mapping[str, Sequence[str]],
+    wanted: Mapping[str, int],
+) -> list[Query]:
+    """Return the queries for the best jobs of pools."""
+    return [_query(by, pool, names, wanted[pool]) for pool, names in kinds.items()]
+
+
+def _asked(session: OwnSession, queries: Sequence[Query]) -> list[list[Row]]:
+    return session.ask(*queries) if queries else []
 
 
 def _others_hold(
@@ -397,8 +376,3 @@ def _others_hold(
     return bool(
         session.value("count_runnable", pool=pool, kinds=known, limit=1, now_ms=now_ms)
     )
-
-
-def _expire(session: Session, ids: Iterable[int], now_ms: int) -> None:
-    if ids:
-        session.run("expire_jobs", ids=as_json(ids), now_ms=now_ms)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobpool.core.jobs.job import Attempt, Job
+from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.jobs.ref import id_of
+from jobpool.store.operations.quotas.reading import QuotaReading
 from jobpool.store.records import (
     FigureRow,
     Filter,
@@ -27,7 +28,7 @@ _REF_KEY = ("ref_key_high", "ref_key_low")
 """The counters that hold the halves of the key for refs."""
 
 
-class Reading:
+class Reading(QuotaReading):
     """The part of the store that only reads."""
 
     _database: Database
@@ -106,7 +107,15 @@ class Reading:
     def stats(self) -> list[StatRow]:
         """See `Store.stats`."""
         with self._database.reading() as session:
-            return records(StatRow, ((*row, 0) for row in session.rows("get_stats")))
+            rows = session.rows("get_stats")
+            blocked = self._blocked(session)
+        return records(
+            StatRow,
+            (
+                (*row, blocked[row[0], row[1]] if row[2] == JobState.RUNNABLE else 0)
+                for row in rows
+            ),
+        )
 
     def figures(self) -> list[FigureRow]:
         """See `Store.figures`."""
@@ -124,9 +133,13 @@ class Reading:
         """See `Store.waiting`."""
         with self._database.reading() as session:
             rows = session.rows("get_waiting", now_ms=self._database.now_ms(session))
+            blocked = self._blocked(session)
         return records(
             WaitingRow,
-            ((*row, bool(known), bool(paused), 0) for *row, known, paused in rows),
+            (
+                (*row, bool(known), bool(paused), blocked[row[0], row[1]])
+                for *row, known, paused in rows
+            ),
         )
 
     def kinds(self) -> list[KindRecord]:

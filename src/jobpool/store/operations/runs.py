@@ -18,10 +18,13 @@ from jobpool.errors import (
     StoreWentBack,
     UsageError,
 )
+from jobpool.store.operations.quotas.in_force import Governing, change_rules
+from jobpool.store.operations.quotas.setting import forget_quotas
 from jobpool.store.operations.repair import Repairing
 from jobpool.store.operations.schedules.ticks import forget_ticks
 from jobpool.store.records import Formats, KindRecord, Renewal, Run, SketchRow
 from jobpool.store.statements.formats import below, format_from, held_back
+from jobpool.store.statements.limits import encoded_limits, encoded_needs
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import run_from
 from jobpool.store.statements.session import Database, Row, Session
@@ -34,7 +37,7 @@ GONE_S = 60.0
 """An idle run whose lease ran out this long ago holds no feature back."""
 
 
-class RunKeeping(Repairing):
+class RunKeeping(Governing, Repairing):
     """The part of the store that tracks supervisors, and prunes."""
 
     _database: Database
@@ -64,10 +67,11 @@ class RunKeeping(Repairing):
                 kind.max_crashes,
                 kind.schema_digest,
                 as_json(kind.at_most_once) if kind.at_most_once else None,
+                encoded_needs(kind.needs),
             )
             for kind in {kind.kind: kind for kind in kinds}.values()
         ]
-        with self._database.writing() as session:
+        with self._database.writing() as session, self._publishing(session):
             now_ms = self._database.now_ms(session)
             if run.format < format_from(session.value("format_of_runs")):
                 raise StoreRefused(f"{session.place}: {TOO_OLD}")
@@ -95,7 +99,12 @@ class RunKeeping(Repairing):
             session.run(
                 "publish_kinds", run_id=run.id, rows=as_json(rows), now_ms=now_ms
             )
+            session.run(
+                "publish_limits", run_id=run.id, limits=encoded_limits(run.limits)
+            )
             session.run("wake_misfits", run_id=run.id, now_ms=now_ms)
+        if run.limits.tenants or any(kind.needs for kind in kinds):
+            self._ask_for_quotas()
 
     def confirm(self, known: Watermark) -> None:
         """See `Store.confirm`."""
@@ -150,7 +159,9 @@ class RunKeeping(Repairing):
                     f"run {run_id} ends while it holds {held} leases; settle them "
                     "first. Please report this"
                 )
-            session.run("end_run", run_id=run_id, now_ms=self._database.now_ms(session))
+            now_ms = self._database.now_ms(session)
+            with self._publishing(session):
+                session.run("end_run", run_id=run_id, now_ms=now_ms)
 
     def require(self, wanted: int) -> None:
         """See `Store.require`."""
@@ -192,6 +203,7 @@ class RunKeeping(Repairing):
         granted = granted_format(wanted, runs)
         if granted > least:
             session.run("grant_format", granted=granted)
+            change_rules(session)
             if gone:
                 ids = as_json(sorted(gone))
                 session.run(self._END_GONE, ids=ids, now_ms=now_ms)
@@ -244,12 +256,8 @@ class RunKeeping(Repairing):
             return
         added = [
             (
-                clean_text(one.kind),
-                clean_text(one.pool),
-                one.measure,
-                one.bucket,
-                one.attempts,
-                one.censored,
+                *(clean_text(one.kind), clean_text(one.pool), one.measure),
+                *(one.bucket, one.attempts, one.censored),
             )
             for one in rows
         ]
@@ -277,6 +285,7 @@ class RunKeeping(Repairing):
                 before_ms = now_ms - round(retention.canceled_s * 1000)
                 session.run("prune_skipped", before_ms=before_ms, limit=limit)
             session.run("prune_pauses", now_ms=now_ms)
+            forget_quotas(session, now_ms)
             session.run("prune_suspects")
             session.run("prune_misfits")
             session.run("prune_running")

@@ -12,6 +12,7 @@ from jobpool.core.jobs.job import UNFINISHED, JobState, Progress, Settlement, St
 from jobpool.core.jobs.outcome import Charge, Outcome
 from jobpool.store.operations.enqueue import Enqueueing
 from jobpool.store.operations.misfits import handed_on
+from jobpool.store.operations.quotas.permits import PermitKeeping
 from jobpool.store.operations.repair import TRIES, Repairing
 from jobpool.store.records import Receipt
 from jobpool.store.statements.integrity import RowRefused, why
@@ -31,9 +32,11 @@ from jobpool.store.statements.validation import (
 
 _NULL = b"null"
 _NO_CHARGE = Charge()
+_ENDED = frozenset({Receipt.ACCEPTED, Receipt.COMPLETED, Receipt.HANDED_ON})
+"""The lease is over: it holds no permits any more."""
 
 
-class Settling(Repairing, Enqueueing):
+class Settling(PermitKeeping, Repairing, Enqueueing):
     """The part of the store that ends leases and keeps what they report."""
 
     _database: Database
@@ -94,6 +97,12 @@ class Settling(Repairing, Enqueueing):
                     receipts[place] = known.get(settlement.id, Receipt.STALE)
             if stale := receipts.count(Receipt.STALE):
                 session.run("count_stale", stale=stale)
+            ended = [
+                s
+                for s, receipt in zip(settlements, receipts, strict=True)
+                if receipt in _ENDED
+            ]
+            self._free_permits(session, ended, now.ms)
         return receipts
 
     def _settle_round(

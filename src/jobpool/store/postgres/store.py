@@ -18,11 +18,12 @@ from jobpool.core.jobs.job import Enqueued, JobState, NewJob, Settlement
 from jobpool.core.jobs.uniform_batch import payloads_of
 from jobpool.core.rules.restoring import TOKEN_BITS
 from jobpool.errors import StoreError
-from jobpool.store.operations.enqueue import job_rows
+from jobpool.store.operations.enqueue import job_rows, stamp_of
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
-from jobpool.store.operations.quotas.standing import QuotaKeeping
+from jobpool.store.operations.quotas.lanes import ClaimMemory
+from jobpool.store.operations.quotas.setting import QuotaSetting
 from jobpool.store.operations.read import Reading
 from jobpool.store.operations.runs import (
     RunKeeping,
@@ -100,7 +101,7 @@ class PostgresStore(
     RunKeeping,
     SuspectKeeping,
     ScheduleKeeping,
-    QuotaKeeping,
+    QuotaSetting,
     Reading,
     Operating,
     Erasing,
@@ -115,6 +116,7 @@ class PostgresStore(
     _LOCK_RUN = "lock_run"
     _LOCK_FORMATS = "lock_formats"
     _WRITES_BESIDE = True
+    _LEASES_LAPSE = True
     _LOCK_GONE = "lock_gone_runs"
     _END_GONE = "end_unaware"
     _LOCK_JOBS = "lock_jobs"
@@ -138,6 +140,7 @@ class PostgresStore(
         self._wake_limit = RateLimit(WAKES_PER_S, WAKES_AT_ONCE)
         self._seen: str | None = None
         self._noted = []
+        self._claims = ClaimMemory()
         self._listening: object = None
         """The connection that listens; a new one does not until LISTEN."""
         try:
@@ -347,6 +350,8 @@ class PostgresStore(
             "expires_in_ms": job.expires_in_ms,
             "payload": job.payload,
             "codec": job.codec,
+            "lane": job.lane,
+            "quota_values": stamp_of(job),
             "now_ms": self._server.known_ms(session),
         }
 

@@ -16,7 +16,8 @@ from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
-from jobpool.store.operations.quotas.standing import QuotaKeeping
+from jobpool.store.operations.quotas.lanes import ClaimMemory
+from jobpool.store.operations.quotas.setting import QuotaSetting
 from jobpool.store.operations.read import Reading
 from jobpool.store.operations.runs import RunKeeping
 from jobpool.store.operations.schedules.keeping import ScheduleKeeping
@@ -48,7 +49,7 @@ class SqliteStore(
     RunKeeping,
     SuspectKeeping,
     ScheduleKeeping,
-    QuotaKeeping,
+    QuotaSetting,
     Reading,
     Operating,
     Erasing,
@@ -91,6 +92,7 @@ class SqliteStore(
         self._database = self._file = Database(path, clock)
         self._seen: int | None = None
         self._noted = []
+        self._claims = ClaimMemory()
         try:
             self._file.start(create=create)
         except BaseException:

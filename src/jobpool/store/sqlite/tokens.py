@@ -32,6 +32,8 @@ _NAMES = (
     "run_at_ms",
     "expires_at_ms",
     "codec",
+    "lane",
+    "quota_values",
 )
 """The names of the values in a row of `job_rows`."""
 ALONE_BYTES = 2**16

@@ -12,6 +12,7 @@ import msgspec
 
 from jobpool.core.jobs.job import Attempt, Job, Lease, PastAttempt
 from jobpool.core.jobs.ref import ref_of
+from jobpool.core.rules.quotas.definition import Limits, Need
 from jobpool.store.records import KindRecord, Run
 from jobpool.store.statements.integrity import (
     KIND,
@@ -28,6 +29,7 @@ from jobpool.store.statements.integrity import (
     is_valid,
     repair_run,
 )
+from jobpool.store.statements.limits import decoded
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Row, Session
 
@@ -66,6 +68,8 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     codec: Text | None
     tick: Any
     """Only informs: one that cannot be read is none."""
+    run_at_ms: Any
+    """Only orders jobs of the same priority."""
 
 
 def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
@@ -165,8 +169,6 @@ def _with_throttled(lease: Lease, text: Any) -> Lease:
     return known
 
 
-_RUN_FIELDS = tuple(name for name in Run.__struct_fields__ if name != "limits")
-_KIND_FIELDS = tuple(name for name in KindRecord.__struct_fields__ if name != "needs")
 _JOB_FIELDS = tuple(name for name in Job.__struct_fields__ if name != "ref")
 _CANCEL = _JOB_FIELDS.index("cancel_requested")
 _BLANK: dict[type, Any] = {int: 0, str: "", bytes: b""}
@@ -217,20 +219,22 @@ def _readable(value: Any, kind: Any) -> Any:
 
 def run_from(row: Row, now_ms: int) -> Run | None:
     """Return a row of open_runs as a record, repaired; None: it has no readable id."""
-    found = dict(zip(_RUN_FIELDS, row, strict=True))
+    found = dict(zip(Run.__struct_fields__, row, strict=True))
     if not is_valid({"id": found["id"]}, RUN):
         return None
     fields, _ = repair_run(found, now_ms)
+    limits = decoded(fields.pop("limits"), Limits) or Limits()
     run: Run = convert({**fields, "pools": json.loads(fields["pools"])}, Run)
-    return run
+    return msgspec.structs.replace(run, limits=limits)
 
 
 def kind_from(row: Row) -> KindRecord | None:
     """Return a row of get_kinds as a record; None: it cannot be read."""
-    values = dict(zip(_KIND_FIELDS, row, strict=True))
+    values = dict(zip(KindRecord.__struct_fields__, row, strict=True))
     if not is_valid(values, KIND):
         return None
     names = values["at_most_once"]
+    needs = decoded(values.pop("needs"), tuple[Need, ...]) or ()
     kind: KindRecord = convert(
         {
             **values,
@@ -239,7 +243,7 @@ def kind_from(row: Row) -> KindRecord | None:
         },
         KindRecord,
     )
-    return kind
+    return msgspec.structs.replace(kind, needs=needs)
 
 
 def records(record: type[T], rows: Iterable[Row]) -> list[T]:

@@ -212,6 +212,7 @@ def test_pruning_forgets_what_has_ended_and_nothing_else(store, clock):
     granted = lease(store)
     used = len(granted)
     clock.advance(3600)
+    store.renew("run-1", 60.0, anew=True)
     store.prune(Retention())
     assert store.buckets("stripe")[0].used == used
     assert lease(store) == ()

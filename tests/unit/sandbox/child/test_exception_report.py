@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from jobpool.errors import Snooze, Throttled
 from jobpool.sandbox.child.exception_report import (
     MESSAGE_MAX_CHARS,
     TRACEBACK_MAX_CHARS,
@@ -112,33 +111,3 @@ def test_if_it_cannot_be_cleaned_nothing_is_kept(failure):
     output, error = redacted(b"4711", failed("ValueError", "4711"), JOB, failing)
     assert (output, error.classes, error.traceback) == (b"", ["ValueError"], "")
     assert error.message == f"<it could not be redacted: {type(failure).__name__}>"
-
-
-class Quota:
-    """As much of a quota as `Throttled` needs."""
-
-    name = "stripe"
-
-    def value_here(self, value=None):
-        return value or ""
-
-
-def test_a_group_of_nothing_but_snoozes_is_the_longest_of_them():
-    """As of a TaskGroup, two of whose tasks got no permit: that is no failure."""
-    inner = ExceptionGroup("inner", [Snooze(7, "later"), Snooze("3s")])
-    told = described(ExceptionGroup("tasks", [Throttled(Quota(), 5), inner]))
-    assert (told.snooze_s, told.throttled, told.message) == (7.0, None, "later")
-    told = described(ExceptionGroup("tasks", [Snooze(4), Throttled(Quota(), 5)]))
-    assert (told.snooze_s, told.throttled) == (5.0, ("stripe", ""))
-    assert told.classes[0] == "jobpool.errors.Throttled"
-
-
-def test_a_group_with_another_error_is_a_failure():
-    told = described(ExceptionGroup("tasks", [Snooze(7), ValueError("bad")]))
-    assert (told.snooze_s, told.classes[0]) == (None, "ExceptionGroup")
-
-
-def test_a_group_with_a_snooze_that_is_not_usable_says_so():
-    told = described(ExceptionGroup("tasks", [Snooze(7), Snooze("soon", "not yet")]))
-    assert told.snooze_s is None
-    assert "not yet (its delay is not usable: " in told.message

@@ -95,7 +95,7 @@ def allot(
         One for each lane, by rank and vtime.
     """
     ordered = sorted(lanes, key=lambda lane: (-lane.rank, lane.vtime, lane.id))
-    room = {one.id: _room(one, now_ms) for one in buckets.values()}
+    room = {one.id: room_in(one, now_ms) for one in buckets.values()}
     blocked = {lane.id: _blocked(lane, buckets, room, now_ms) for lane in ordered}
     for_ahead = {bucket: free // 2 for bucket, free in room.items()}
     now_left = want - ahead if ahead else _UNLIMITED
@@ -126,7 +126,7 @@ def cost_in(limit: Limit, cost: int) -> int:
     return min(cost, *most)
 
 
-def _room(bucket: BucketState, now_ms: int) -> int:
+def room_in(bucket: BucketState, now_ms: int) -> int:
     """Return how many permits of a bucket are free now."""
     limit = bucket.limit
     if max(limit.closed_until_ms or 0, bucket.block_until_ms) > now_ms:

@@ -8,8 +8,9 @@ from typing import ClassVar
 from jobpool.core.jobs.job import erased_reason
 from jobpool.store.operations.repair import Repairing
 from jobpool.store.records import Belongings
+from jobpool.store.statements.limits import values_from
 from jobpool.store.statements.parameters import as_json
-from jobpool.store.statements.session import Database
+from jobpool.store.statements.session import Database, Session
 from jobpool.store.statements.validation import is_id
 
 
@@ -38,9 +39,27 @@ class Erasing(Repairing):
         with self._database.writing() as session:
             if self._LOCK_JOBS:
                 session.rows(self._LOCK_JOBS, ids=wanted)
-            reason = erased_reason(self._database.now_ms(session))
+            now_ms = self._database.now_ms(session)
+            reason = erased_reason(now_ms)
+            _forget_counted(session, wanted, now_ms)
             found = session.rows("erase_jobs", ids=wanted, reason=reason)
             erased = as_json(job_id for (job_id,) in found)
             for name in self._ERASURES:
                 session.run(name, ids=erased)
         return len(found)
+
+
+def _forget_counted(session: Session, wanted: str, now_ms: int) -> None:
+    """Delete lanes and buckets that say of nobody else what these jobs counted by.
+
+    Those that are in use go within a day after the last use.
+    """
+    session.run("forget_lanes", ids=wanted)
+    values = {
+        value
+        for tenant, text in session.rows("counted_values", ids=wanted)
+        for value in (tenant, *(values_from(text) or {}).values())
+        if value
+    }
+    if values:
+        session.run("forget_values", values=as_json(sorted(values)), now_ms=now_ms)

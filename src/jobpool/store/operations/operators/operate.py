@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from jobpool.core.formats import QUOTAS
 from jobpool.core.jobs.job import JobState
 from jobpool.store.operations.operators.replay import Replaying
 from jobpool.store.operations.operators.restore import Restoring
+from jobpool.store.operations.quotas.in_force import change_rules
 from jobpool.store.records import AuditEntry, AuditFilter, AuditRow
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import records
@@ -20,6 +22,9 @@ from jobpool.store.statements.validation import (
     pausable,
     pause_end_ms,
 )
+
+_OF_QUOTAS = frozenset({"tenant", "quota"})
+"""What is paused by the rules of quotas."""
 
 
 class Operating(Replaying, Restoring):
@@ -81,6 +86,8 @@ class Operating(Replaying, Restoring):
         what, name = pausable(
             pool=pool, kind=kind, tenant=tenant, quota=quota, whole_store=whole_store
         )
+        if what in _OF_QUOTAS:
+            self.require(QUOTAS)
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
             changed = session.run(
@@ -92,6 +99,8 @@ class Operating(Replaying, Restoring):
                 who=clean_text(who),
                 note=clean_text(note),
             )
+            if changed and what in _OF_QUOTAS:
+                change_rules(session)
         return bool(changed)
 
     def resume(
@@ -109,7 +118,10 @@ class Operating(Replaying, Restoring):
         )
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
-            return bool(session.run("resume", what=what, name=name, now_ms=now_ms))
+            was_paused = session.run("resume", what=what, name=name, now_ms=now_ms)
+            if was_paused and what in _OF_QUOTAS:
+                change_rules(session)
+        return bool(was_paused)
 
     def audit(self, entry: AuditEntry, audit_id: int | None = None) -> int:
         """See `Store.audit`."""

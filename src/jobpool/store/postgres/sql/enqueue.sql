@@ -85,7 +85,7 @@ due AS MATERIALIZED (
 INSERT INTO jobpool.jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, run_at_ms, expires_at_ms,
-  payload, codec, created_at_ms
+  payload, codec, lane, quota_values, created_at_ms
 )
 SELECT
   %(kind)s::text,
@@ -105,6 +105,8 @@ SELECT
   END,
   %(payload)s::bytea,
   %(codec)s::text,
+  %(lane)s::bigint,
+  %(quota_values)s::text,
   now_ms
 FROM due
 ON CONFLICT DO NOTHING
@@ -126,7 +128,7 @@ stored AS (
   INSERT INTO jobpool.jobs (
     id, kind, pool, state, priority, key, unique_text, tenant,
     max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-    codec, payload
+    codec, lane, quota_values, payload
   )
   SELECT
     id,
@@ -144,7 +146,9 @@ stored AS (
     (value ->> 10)::bigint,
     (value ->> 11)::bigint,
     value ->> 12,
-    substr(%(blobs)s::bytea, (value ->> 13)::integer, (value ->> 14)::integer)
+    (value ->> 13)::bigint,
+    value ->> 14,
+    substr(%(blobs)s::bytea, (value ->> 15)::integer, (value ->> 16)::integer)
   FROM fresh
   ORDER BY place
   ON CONFLICT DO NOTHING

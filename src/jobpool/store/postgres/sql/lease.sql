@@ -11,7 +11,8 @@
 -- What a lease needs first: whether its run has ended, whether jobs have expired before
 -- their first attempt, when the first pending job falls due, whether there are suspects
 -- or misfits, whether the run's own lease has run out, whether its format is below the
--- store's least, and whether the whole store is paused. No row: the run is unknown.
+-- store's least, whether the whole store is paused, and which version of quotas is in
+-- force. No row: the run is unknown.
 -- The lock keeps others from seizing the run until this transaction has ended. Uses the
 -- transaction's own clock unless :now_ms is given.
 WITH moment AS MATERIALIZED (
@@ -39,7 +40,8 @@ SELECT
     FROM jobpool.pauses AS p
     WHERE p.what = 'store'
       AND (p.until_ms IS NULL OR p.until_ms > (SELECT now_ms FROM moment))
-  )
+  ),
+  (SELECT v.value FROM jobpool.meta AS v WHERE v.name = 'limits_version')
 FROM jobpool.runs AS r
 WHERE r.id = %(run_id)s
 FOR KEY SHARE OF r
@@ -144,7 +146,7 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms
 FROM jobpool.jobs AS j
 WHERE j.id = ANY (ARRAY(SELECT id FROM best)) AND j.state || '' = 'runnable'
 ORDER BY j.priority DESC, j.run_at_ms, j.id
@@ -215,7 +217,7 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms
 FROM jobpool.jobs AS j
 WHERE j.state = 'leased' AND j.supervisor = %(run_id)s
 ORDER BY j.id + 0

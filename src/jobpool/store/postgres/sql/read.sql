@@ -162,6 +162,13 @@ SELECT
   updated_at_ms,
   (
     SELECT max(k.at_most_once) FROM jobpool.kinds AS k WHERE k.kind = newest.kind
+  ),
+  (
+    SELECT k.needs
+    FROM jobpool.kinds AS k
+    WHERE k.kind = newest.kind
+    ORDER BY k.updated_at_ms DESC, k.run_id
+    LIMIT 1
   )
 FROM jobpool.newest_kinds AS newest
 ORDER BY kind

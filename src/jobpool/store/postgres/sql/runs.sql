@@ -46,7 +46,7 @@ DELETE FROM jobpool.kinds WHERE run_id = %(run_id)s
 INSERT INTO jobpool.kinds (
   kind, run_id, pool, schema,
   timeout_s, memory_bytes, max_attempts, max_crashes, updated_at_ms,
-  schema_digest, at_most_once
+  schema_digest, at_most_once, needs
 )
 SELECT
   value ->> 0,
@@ -59,7 +59,8 @@ SELECT
   (value ->> 6)::bigint,
   %(now_ms)s,
   value ->> 7,
-  value ->> 8
+  value ->> 8,
+  value ->> 9
 FROM jsonb_array_elements(%(rows)s::jsonb)
 
 -- name: run_position
@@ -101,7 +102,7 @@ SELECT id FROM jobpool.runs WHERE id = %(run_id)s FOR UPDATE
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1), application, app_version
+  coalesce(format, 1), application, app_version, limits
 FROM jobpool.runs AS r
 WHERE ended_at_ms IS NULL
   AND lease_until_ms <= %(now_ms)s
@@ -244,7 +245,7 @@ WHERE id = %(run_id)s AND ended_at_ms IS NULL
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1), application, app_version
+  coalesce(format, 1), application, app_version, limits
 FROM jobpool.runs
 WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id

@@ -114,10 +114,14 @@ SELECT 1
 WHERE pg_try_advisory_xact_lock(1785684594, hashtext('jobpool.suspects'))
 
 -- name: suspects_due
--- :kinds holds [pool, kind]. Counts runnable suspects of these kinds, and leased ones.
+-- :kinds holds [pool, kind]. Counts runnable suspects of these kinds, but for :held ones,
+-- and leased ones.
 SELECT
   count(*) FILTER (
     WHERE j.state || '' = 'runnable'
+      AND j.id <> ALL (
+        ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(held)s::jsonb))
+      )
       AND NOT EXISTS (
       SELECT 1
       FROM jobpool.misfits AS m
@@ -145,6 +149,20 @@ SELECT
 FROM jobpool.suspects AS s
 JOIN jobpool.jobs AS j ON j.id = s.job_id
 
+-- name: suspects_in_lanes
+-- :kinds holds [pool, kind] of laned kinds. Runnable suspects, with what they count by.
+SELECT j.id, j.pool, j.kind, j.priority, j.tenant, j.quota_values, j.lane
+FROM jobpool.suspects AS s
+JOIN jobpool.jobs AS j ON j.id = s.job_id
+WHERE j.state || '' = 'runnable'
+  AND EXISTS (
+    SELECT 1
+    FROM jsonb_array_elements(%(kinds)s::jsonb) AS known (value)
+    WHERE known.value ->> 0 = j.pool AND known.value ->> 1 = j.kind
+  )
+ORDER BY j.priority DESC, j.run_at_ms, j.id
+LIMIT %(limit)s
+
 -- name: has_probation_beside
 -- Whether another run on this run's host has a suspect on probation: it has begun or is
 -- about to. A suspect that waits for memory does not count.
@@ -163,17 +181,21 @@ SELECT EXISTS (
 )
 
 -- name: suspect_candidate
--- :kinds holds [pool, kind]. The next suspect: the one whose lost attempt began last.
+-- :kinds holds [pool, kind]. The next suspect but for :held ones: the one whose lost
+-- attempt began last.
 SELECT
   j.id, j.kind, j.pool, j.attempt, j.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms
 FROM jobpool.suspects AS s
 JOIN jobpool.jobs AS j ON j.id = s.job_id
 WHERE j.state || '' = 'runnable'
+  AND j.id <> ALL (
+    ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(held)s::jsonb))
+  )
   AND NOT EXISTS (
     SELECT 1
     FROM jobpool.misfits AS m

@@ -70,7 +70,7 @@ WHERE ended_at_ms IS NULL AND coalesce(format, 1) < :format
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec
+  codec, lane, quota_values
 )
 SELECT
   json_extract(new.value, '$[0]'),
@@ -86,19 +86,21 @@ SELECT
   :now_ms,
   json_extract(new.value, '$[10]'),
   json_extract(new.value, '$[11]'),
-  json_extract(new.value, '$[12]')
+  json_extract(new.value, '$[12]'),
+  json_extract(new.value, '$[13]'),
+  json_extract(new.value, '$[14]')
 FROM json_each(:rows) AS new
 ORDER BY new.key
 RETURNING +id
 
 -- name: insert_alike
 -- As insert_jobs, for :count jobs that only differ in their payloads: extracting
--- fourteen values per row costs more than storing it. No RETURNING, which costs another
+-- sixteen values per row costs more than storing it. No RETURNING, which costs another
 -- quarter: the ids follow highest_id, up to last_id.
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec
+  codec, lane, quota_values
 )
 WITH RECURSIVE place (number) AS (
   SELECT 1
@@ -108,7 +110,7 @@ WITH RECURSIVE place (number) AS (
 SELECT
   :kind, :pool, :state, :priority, :key, :unique_text, :tenant,
   :max_attempts, :timeout_s, :memory_bytes, :now_ms, :run_at_ms, :expires_at_ms,
-  :codec
+  :codec, :lane, :quota_values
 FROM place
 
 -- name: highest_id

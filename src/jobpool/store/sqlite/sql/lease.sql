@@ -4,8 +4,8 @@
 -- What a lease needs first: whether its run has ended, whether jobs have expired before
 -- their first attempt, when the first pending job falls due, whether there are suspects
 -- or misfits, whether the run's own lease has run out (never, on one host), whether its
--- format is below the store's least, and whether the whole store is paused. No row: the
--- run is unknown.
+-- format is below the store's least, whether the whole store is paused, and which version
+-- of quotas is in force. No row: the run is unknown.
 SELECT
   r.ended_at_ms IS NOT NULL,
   EXISTS (
@@ -23,7 +23,8 @@ SELECT
     SELECT 1
     FROM jobpool_pauses AS p
     WHERE p.what = 'store' AND (p.until_ms IS NULL OR p.until_ms > :now_ms)
-  )
+  ),
+  (SELECT v.value FROM jobpool_meta AS v WHERE v.name = 'limits_version')
 FROM jobpool_runs AS r
 WHERE r.id = :run_id
 
@@ -74,7 +75,7 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms
 FROM (
   SELECT c.id, c.priority, c.run_at_ms
   FROM json_each(:kinds) AS known
@@ -169,7 +170,7 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms
 FROM jobpool_jobs AS j
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
 WHERE j.state = 'leased' AND j.supervisor = :run_id

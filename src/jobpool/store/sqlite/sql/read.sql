@@ -129,6 +129,13 @@ SELECT
   updated_at_ms,
   (
     SELECT max(k.at_most_once) FROM jobpool_kinds AS k WHERE k.kind = newest.kind
+  ),
+  (
+    SELECT k.needs
+    FROM jobpool_kinds AS k
+    WHERE k.kind = newest.kind
+    ORDER BY k.updated_at_ms DESC, k.run_id
+    LIMIT 1
   )
 FROM jobpool_newest_kinds AS newest
 ORDER BY kind

@@ -46,7 +46,7 @@ DELETE FROM jobpool_kinds WHERE run_id = :run_id
 INSERT INTO jobpool_kinds (
   kind, run_id, pool, schema,
   timeout_s, memory_bytes, max_attempts, max_crashes, updated_at_ms,
-  schema_digest, at_most_once
+  schema_digest, at_most_once, needs
 )
 SELECT
   json_extract(value, '$[0]'),
@@ -59,7 +59,8 @@ SELECT
   json_extract(value, '$[6]'),
   :now_ms,
   json_extract(value, '$[7]'),
-  json_extract(value, '$[8]')
+  json_extract(value, '$[8]'),
+  json_extract(value, '$[9]')
 FROM json_each(:rows)
 
 -- name: run_position
@@ -92,7 +93,7 @@ WHERE id = :run_id AND ended_at_ms IS NULL
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1), application, app_version
+  coalesce(format, 1), application, app_version, limits
 FROM jobpool_runs AS r
 WHERE ended_at_ms IS NULL
   AND lease_until_ms <= :now_ms
@@ -148,7 +149,7 @@ WHERE id = :run_id AND ended_at_ms IS NULL
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1), application, app_version
+  coalesce(format, 1), application, app_version, limits
 FROM jobpool_runs
 WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id

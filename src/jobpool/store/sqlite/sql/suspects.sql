@@ -103,10 +103,11 @@ CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
 WHERE +j.state = 'leased' AND j.supervisor = :run_id
 
 -- name: suspects_due
--- :kinds holds [pool, kind]. Counts runnable suspects of these kinds, and leased ones.
+-- :kinds holds [pool, kind]. Counts runnable suspects of these kinds, but for :held ones,
+-- and leased ones.
 SELECT
   coalesce(sum(
-    +j.state = 'runnable'
+    +j.state = 'runnable' AND j.id NOT IN (SELECT value FROM json_each(:held))
     AND NOT EXISTS (
       SELECT 1
       FROM jobpool_misfits AS m
@@ -135,6 +136,21 @@ SELECT
 FROM jobpool_suspects AS s
 CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
 
+-- name: suspects_in_lanes
+-- :kinds holds [pool, kind] of laned kinds. Runnable suspects, with what they count by.
+SELECT j.id, j.pool, j.kind, j.priority, j.tenant, j.quota_values, j.lane
+FROM jobpool_suspects AS s
+CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
+WHERE +j.state = 'runnable'
+  AND EXISTS (
+    SELECT 1
+    FROM json_each(:kinds) AS known
+    WHERE json_extract(known.value, '$[0]') = j.pool
+      AND json_extract(known.value, '$[1]') = j.kind
+  )
+ORDER BY j.priority DESC, j.run_at_ms, j.id
+LIMIT :limit
+
 -- name: has_probation_beside
 -- Whether another run on this run's host has a suspect on probation: it has begun or is
 -- about to. A suspect that waits for memory does not count.
@@ -150,18 +166,19 @@ SELECT EXISTS (
 )
 
 -- name: suspect_candidate
--- :kinds holds [pool, kind]. The next suspect: the one whose lost attempt began last.
+-- :kinds holds [pool, kind]. The next suspect but for :held ones: the one whose lost
+-- attempt began last.
 SELECT
   j.id, j.kind, j.pool, j.attempt, p.payload, j.checkpoint,
   j.max_attempts, j.timeout_s, j.memory_bytes,
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms
 FROM jobpool_suspects AS s
 CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
-WHERE +j.state = 'runnable'
+WHERE +j.state = 'runnable' AND j.id NOT IN (SELECT value FROM json_each(:held))
   AND NOT EXISTS (
     SELECT 1
     FROM jobpool_misfits AS m

@@ -1,0 +1,256 @@
+"""Buckets that a transaction has locked, and what it takes of them.
+
+Theory of operation. Two transactions that each held one bucket and waited for the
+other's would wait for ever. So a transaction waits only once, for all that it then
+needs, in the order of their ids; whatever it needs later it takes only if nobody holds
+it. Buckets are made before the first is locked, for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jobpool.core.rules.quotas.allot import BucketState, cost_in, room_in
+from jobpool.core.rules.quotas.gcra import returned, settled, taken
+from jobpool.core.rules.quotas.rules import FOREVER_MS, Rules, Use
+from jobpool.errors import JobpoolBug
+from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.session import Row, Session
+
+SWEEP_EVERY_MS = 1000
+"""A full bucket's permits are checked against their leases at most as often."""
+_KNOWN_MAX = 100_000
+
+
+class Charge(NamedTuple):
+    """What a job takes of one bucket."""
+
+    bucket: int
+    cost: int
+    held_from_us: int
+
+
+class _Stored(NamedTuple):
+    """A bucket's row."""
+
+    id: int
+    quota: str
+    value: str
+    tat_us: int
+    block_until_ms: int
+    contested: int
+    checked_at_ms: int
+
+
+class Buckets:
+    """The buckets of one transaction.
+
+    Args:
+        session: in a transaction.
+        rules: what is in force.
+        now_ms: the store's clock.
+        known: ids of buckets that were there before; is added to.
+
+    Attributes:
+        states: what is locked, by id, as this transaction leaves it.
+    """
+
+    def __init__(
+        self, session: Session, rules: Rules, now_ms: int, known: set[int]
+    ) -> None:
+        self._session = session
+        self._rules = rules
+        self._now_ms = now_ms
+        self._known = known
+        self._rows: dict[int, _Stored] = {}
+        self._changed: dict[int, _Stored] = {}
+        self._has_locked = False
+        self.states: dict[int, BucketState] = {}
+
+    def lock(self, uses: Iterable[Use], also: Collection[int] = ()) -> None:
+        """Lock buckets: the first call waits, later ones leave out what others hold.
+
+        Args:
+            uses: what is needed; a bucket that is missing is made.
+            also: more buckets, by id, if they are there.
+        """
+        named = {use.bucket: use for use in uses if use.bucket not in self.states}
+        wanted = sorted({*named, *also} - self.states.keys())
+        if not wanted:
+            return
+        name = "try_buckets" if self._has_locked else "lock_buckets"
+        if not self._has_locked:
+            self._make([use for use in named.values() if use.bucket not in self._known])
+        rows = self._session.rows(name, ids=as_json(wanted))
+        gone = named.keys() - {row[0] for row in rows}
+        if gone and not self._has_locked:  # Deleted since, or never committed.
+            self._make([named[bucket] for bucket in gone])
+            rows += self._session.rows(name, ids=as_json(sorted(gone)))
+        self._has_locked = True
+        self._known.difference_update(wanted)  # Some may have been deleted.
+        if len(self._known) > _KNOWN_MAX:
+            self._known.clear()
+        self._known.update(row[0] for row in rows)
+        self._read(rows)
+        self._sweep_full(row[0] for row in rows)
+
+    def lock_contested(self, limit: int) -> list[int]:
+        """Lock, sweep and return the wanted buckets that were checked longest ago."""
+        rows = self._session.rows(
+            "contested_buckets", before_ms=self._now_ms - SWEEP_EVERY_MS, limit=limit
+        )
+        ids = [row[0] for row in rows]
+        self._read(row for row in rows if row[0] not in self.states)
+        if ids:
+            self._sweep(ids)
+        return ids
+
+    def has(self, uses: Iterable[Use]) -> bool:
+        """Say whether all of these are locked."""
+        return all(use.bucket in self.states for use in uses)
+
+    def room(self, bucket: int) -> int:
+        """Return how many permits of a locked bucket are free."""
+        return room_in(self.states[bucket], self._now_ms)
+
+    def is_contested(self, bucket: int) -> bool:
+        """Say whether lanes may wait for a bucket; False if it is not locked."""
+        return bucket in self._rows and bool(self._latest(bucket).contested)
+
+    def may_go_on(self, bucket: int) -> bool:
+        """Say whether lanes that wait for a locked bucket should look again.
+
+        Those that a time holds back should: then they wait for that time.
+        """
+        limit = self.states[bucket].limit
+        cap = limit.concurrency
+        is_full = cap is not None and self.states[bucket].in_use >= cap
+        return not is_full and (limit.closed_until_ms or 0) < FOREVER_MS
+
+    def short_of(self, uses: Sequence[Use]) -> int:
+        """Return a locked bucket that has no permits for a job."""
+        for use in uses:
+            state = self.states[use.bucket]
+            if self.room(use.bucket) < cost_in(state.limit, use.cost):
+                return use.bucket
+        raise JobpoolBug(f"nothing holds back what needs {uses}; please report this")
+
+    def charge(self, uses: Iterable[Use]) -> list[Charge]:
+        """Take a job's permits; they are there, or it was allotted too much."""
+        charges = []
+        now_us = self._now_ms * 1000
+        for use in uses:
+            state = self.states[use.bucket]
+            cost = cost_in(state.limit, use.cost)
+            tat_us = state.tat_us
+            if (pace := state.limit.pace) is not None:
+                tat_us = taken(pace, tat_us, now_us, cost)
+            self._change(use.bucket, tat_us=tat_us)
+            self.states[use.bucket] = state._replace(
+                in_use=state.in_use + cost, tat_us=tat_us
+            )
+            charges.append(Charge(use.bucket, cost, now_us))
+        return charges
+
+    def refund(self, bucket: int, permits: int, held_us: int) -> None:
+        """Give permits back to a rate."""
+        state = self.states[bucket]
+        if (pace := state.limit.pace) is None or not permits:
+            return
+        now_us = self._now_ms * 1000
+        tat_us = returned(pace, state.tat_us, now_us, permits, held_us)
+        self._change(bucket, tat_us=tat_us)
+        self.states[bucket] = state._replace(tat_us=tat_us)
+
+    def block(self, bucket: int, until_ms: int) -> None:
+        """Give out nothing before a moment; never shortened."""
+        state = self.states[bucket]
+        if until_ms > state.block_until_ms:
+            self._change(bucket, block_until_ms=until_ms)
+            self.states[bucket] = state._replace(block_until_ms=until_ms)
+
+    def refill(self, quota: str) -> bool:
+        """Open all locked buckets of a quota; say whether any was not."""
+        has_changed = False
+        for bucket in [one.id for one in self._rows.values() if one.quota == quota]:
+            row = self._latest(bucket)
+            is_used = row.tat_us > 1000 * self._now_ms
+            if is_used or row.block_until_ms > self._now_ms:
+                has_changed = True
+                self._change(bucket, tat_us=0, block_until_ms=0)
+                state = self.states[bucket]._replace(tat_us=0, block_until_ms=0)
+                self.states[bucket] = state
+        return has_changed
+
+    def contest(self, bucket: int, *, is_wanted: bool) -> None:
+        """Note whether lanes wait for a bucket."""
+        if self._latest(bucket).contested != is_wanted:
+            self._change(bucket, contested=int(is_wanted))
+
+    def store(self) -> None:
+        """Write what has changed."""
+        changed = [
+            (one.id, *one[3:])
+            for one in self._changed.values()
+            if one != self._rows[one.id]
+        ]
+        if changed:
+            self._session.run("change_buckets", rows=as_json(changed))
+
+    def _make(self, missing: Iterable[Use]) -> None:
+        rows = sorted((use.bucket, use.quota, use.value) for use in missing)
+        if rows:
+            self._session.run("make_buckets", rows=as_json(rows), now_ms=self._now_ms)
+
+    def _read(self, rows: Iterable[Row]) -> None:
+        found = [_Stored(*row) for row in rows]
+        limits = {one.id: self._rules.limit(one.quota, one.value) for one in found}
+        capped = [i for i, limit in limits.items() if limit.concurrency is not None]
+        in_use = self._in_use(capped)
+        for one in found:
+            self._rows[one.id] = one
+            limit, tat_us = limits[one.id], one.tat_us
+            if limit.pace is not None:
+                tat_us = settled(limit.pace, tat_us, self._now_ms * 1000)
+            if tat_us != one.tat_us:  # The clock was set back, or the rate has changed.
+                self._change(one.id, tat_us=tat_us)
+            self.states[one.id] = BucketState(
+                one.id, limit, in_use.get(one.id, 0), tat_us, one.block_until_ms
+            )
+
+    def _in_use(self, ids: Collection[int]) -> Mapping[int, int]:
+        """Count permits in a statement of its own: no other claim can add any now."""
+        if not ids:
+            return {}
+        return dict(self._session.rows("permits_in_use", ids=as_json(ids)))
+
+    def _sweep_full(self, ids: Iterable[int]) -> None:
+        full = []
+        for bucket in ids:
+            state, row = self.states[bucket], self._rows[bucket]
+            cap = state.limit.concurrency
+            if (
+                cap is not None
+                and state.in_use >= cap
+                and abs(self._now_ms - row.checked_at_ms) >= SWEEP_EVERY_MS
+            ):
+                full.append(bucket)
+        if full:
+            self._sweep(full)
+
+    def _sweep(self, ids: Collection[int]) -> None:
+        """Drop permits of attempts that have ended, on whatever path."""
+        swept = {i for (i,) in self._session.rows("sweep_permits", ids=as_json(ids))}
+        in_use = self._in_use(swept)
+        for bucket in ids:
+            self._change(bucket, checked_at_ms=self._now_ms)
+            if bucket in swept:
+                state = self.states[bucket]
+                self.states[bucket] = state._replace(in_use=in_use.get(bucket, 0))
+
+    def _latest(self, bucket: int) -> _Stored:
+        return self._changed.get(bucket) or self._rows[bucket]
+
+    def _change(self, bucket: int, **columns: Any) -> None:
+        self._changed[bucket] = self._latest(bucket)._replace(**columns)

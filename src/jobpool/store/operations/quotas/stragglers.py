@@ -1,0 +1,192 @@
+"""Stragglers: runnable jobs of laned kinds that are of no lane yet, or of a wrong one.
+
+Theory of operation. Clients stamp a job with its lane if they know that its kind has
+quotas. Others do not: older clients, whoever inserts a row, and those that came before
+a rule of tenants. There is no index of such jobs, since it would cost every job of
+every queue. So each claim looks at what has come since the last one, in the order of
+the index by which plain jobs are leased, and a walk goes over all that is there, some
+at a time, for what was due earlier than what the claim has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import msgspec
+
+from jobpool.core.rules.quotas.lanes import lane_id, value_at
+from jobpool.core.rules.quotas.rules import Rules
+from jobpool.errors import UsageError
+from jobpool.store.statements.limits import encoded_values, values_from
+from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.session import Row, Session
+
+_FEW = 100
+MANY = 1000
+"""Jobs that are stamped in one claim, at most."""
+_WALK_EVERY_MS = 50
+_STEPS = 8
+"""At most so many looks follow one from another."""
+_ABOVE_ALL = 32_768
+"""Higher than any priority."""
+_FIRST_MS = -(2**62)
+Kind = tuple[str, str]
+"""A pool, and a kind."""
+
+
+class _Place(NamedTuple):
+    """After which job to go on."""
+
+    run_at_ms: int = _FIRST_MS
+    id: int = 0
+
+
+_BEGIN = _Place()
+
+
+@dataclass(slots=True)
+class _Range:
+    """The runnable jobs of one kind and priority."""
+
+    end: _Place | None = None
+    """The last job that was seen; None: there are few, and all are looked at."""
+    walked_to: _Place = _BEGIN
+
+
+class _Look(NamedTuple):
+    """At which jobs to look."""
+
+    kind: Kind
+    priority: int
+    place: _Place
+    is_walk: bool = False
+
+
+class Walk:
+    """Where one store object has looked for stragglers."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[Kind, dict[int, _Range]] = {}
+        self._walked_ms = 0
+        self._finds = False
+        """The last step of the walk has found some: the next one is worth its time."""
+
+    def find(self, session: Session, kinds: Sequence[Kind], now_ms: int) -> list[int]:
+        """Return some stragglers of kinds."""
+        walks = self._finds or abs(now_ms - self._walked_ms) >= _WALK_EVERY_MS
+        if walks:
+            self._walked_ms, self._finds = now_ms, False
+        looks = [look for kind in kinds for look in self._looks(kind, walks=walks)]
+        found: list[int] = []
+        for _ in range(_STEPS):
+            if not looks:
+                break
+            stray, looks = self._look(session, looks)
+            found += stray
+        return list(dict.fromkeys(found))
+
+    def _looks(self, kind: Kind, *, walks: bool) -> Iterator[_Look]:
+        yield _Look(kind, _ABOVE_ALL, _BEGIN)  # Which priorities are there?
+        for priority, known in self._ranges.get(kind, {}).items():
+            yield _Look(kind, priority, known.end or _BEGIN)
+            if walks and known.end is not None:
+                yield _Look(kind, priority, known.walked_to, is_walk=True)
+
+    def _look(
+        self, session: Session, looks: Sequence[_Look]
+    ) -> tuple[list[int], list[_Look]]:
+        """Look at jobs; return stragglers, and where else to look, by what was seen."""
+        most = max(_FEW, MANY // len(looks))
+        rows = session.rows(
+            "find_stragglers",
+            rows=as_json((*one.kind, one.priority, *one.place) for one in looks),
+            limit=most,
+        )
+        found: list[int] = []
+        more: list[_Look] = []
+        for number, of_look in groupby(rows, key=itemgetter(0)):
+            look, seen = looks[number], list(of_look)
+            jobs = [row[2:] for row in seen if row[2] is not None]
+            stray = [job_id for job_id, _, is_in_lane in jobs if not is_in_lane]
+            found += stray
+            ranges = self._ranges.setdefault(look.kind, {})
+            lower = seen[0][1]
+            if lower is not None and lower not in ranges:
+                ranges[lower] = _Range()
+                more.append(_Look(look.kind, lower, _BEGIN))
+            if look.priority != _ABOVE_ALL:
+                self._note(session, look, jobs, is_full=len(jobs) >= most)
+                self._finds |= look.is_walk and bool(stray)
+        return found, more
+
+    def _note(
+        self, session: Session, look: _Look, jobs: Sequence[Row], *, is_full: bool
+    ) -> None:
+        """Remember how far a look has come."""
+        known = self._ranges[look.kind][look.priority]
+        last = _Place(jobs[-1][1], jobs[-1][0]) if jobs else look.place
+        if look.is_walk:
+            is_short = look.place == _BEGIN and len(jobs) < _FEW
+            known.walked_to = last if is_full else _BEGIN
+            known.end = None if is_short else known.end
+        elif known.end is not None:
+            known.end = last
+        elif len(jobs) >= _FEW:
+            pool, kind = look.kind
+            ((run_at_ms, job_id),) = session.rows(
+                "last_of_priority", pool=pool, kind=kind, priority=look.priority
+            )
+            known.end, known.walked_to = _Place(run_at_ms, job_id), last
+            self._finds = True
+        elif not jobs:
+            del self._ranges[look.kind][look.priority]
+
+
+def stamp(session: Session, rules: Rules, ids: Sequence[int]) -> None:
+    """Give jobs the lanes that they are of by the rules that are in force."""
+    if not ids:
+        return
+    rows = session.rows("hold_stragglers", ids=as_json(ids), kinds="[]")
+    paths = {kind: rules.counted_paths(kind) for kind in {row[2] for row in rows}}
+    counting = sorted(kind for kind, needed in paths.items() if needed)
+    if counting:
+        rows = session.rows(
+            "hold_stragglers", ids=as_json(ids), kinds=as_json(counting)
+        )
+    stamped = []
+    for job_id, pool, kind, priority, tenant, known, payload in rows:
+        values = _values(paths[kind], known, payload)
+        lane = lane_id(pool, kind, priority, tenant, values)
+        stamped.append((job_id, lane, encoded_values(values) if values else None))
+    if stamped:
+        session.run("stamp_jobs", rows=as_json(stamped))
+
+
+def _values(paths: Iterable[str], known: object, payload: Any) -> dict[str, str]:
+    """Return what a job counts by: as it was stamped, else from its arguments.
+
+    What cannot be found there counts as nothing, as it does for a client.
+    """
+    stamped = values_from(known) or {}
+    missing = [path for path in paths if path not in stamped]
+    if not missing:
+        return {path: stamped[path] for path in paths}
+    try:
+        arguments = msgspec.json.decode(payload or b"{}", type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        arguments = {}
+    return {
+        path: stamped[path] if path in stamped else _counted(path, arguments)
+        for path in paths
+    }
+
+
+def _counted(path: str, arguments: Mapping[str, Any]) -> str:
+    try:
+        return value_at(path, arguments)
+    except UsageError:  # of a type that no client would have accepted
+        return ""
