@@ -239,7 +239,7 @@ class Leasing(SuspectChoosing, ABC):
         """See `Store.runnable_kinds`."""
         with self._database.reading() as session:
             rows = session.rows(
-                "runnable_kinds", pools=as_json(sorted(pools)), limit=KINDS_MAX
+                "kinds_in_pools", pools=as_json(sorted(pools)), limit=KINDS_MAX
             )
         return [(pool, kind) for pool, kind in rows]
 

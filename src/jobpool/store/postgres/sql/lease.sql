@@ -222,7 +222,7 @@ FROM jobpool.jobs AS j
 WHERE j.state = 'leased' AND j.supervisor = %(run_id)s
 ORDER BY j.id + 0
 
--- name: runnable_kinds
+-- name: kinds_in_pools
 -- Of which there are runnable jobs in these pools: one step of the index for each.
 WITH RECURSIVE found (pool, kind) AS (
   SELECT

@@ -176,7 +176,7 @@ LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
 WHERE j.state = 'leased' AND j.supervisor = :run_id
 ORDER BY j.id
 
--- name: runnable_kinds
+-- name: kinds_in_pools
 -- Of which there are runnable jobs in these pools: one step of the index for each.
 WITH RECURSIVE found (pool, kind) AS (
   SELECT
