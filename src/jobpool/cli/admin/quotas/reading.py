@@ -95,10 +95,13 @@ def show_quota(
         return
     per = row.quota.per if row.quota else None
     heading("BUCKET" if has_one else "BUCKETS")
-    columns = BUCKET_COLUMNS[1:] if has_one else ((per or "VALUE"), *BUCKET_COLUMNS[1:])
+    columns = (per or "VALUE", *BUCKET_COLUMNS[1:])
+    lines = [bucket_cells(bucket, now) for bucket in buckets]
+    # A rate alone has no cap, and one bucket no value: no column of nothing but dashes.
+    shown_at = [n for n in range(len(columns)) if any(x[n] is not None for x in lines)]
     print_rows(
-        columns,
-        [bucket_cells(bucket, now)[has_one:] for bucket in buckets],
+        [columns[n] for n in shown_at],
+        [[cells[n] for n in shown_at] for cells in lines],
         right=BUCKET_RIGHT,
         spare=("FREE",),
     )
