@@ -172,7 +172,7 @@ class Leasing(SuspectChoosing, ABC):
             is_short |= has_others
             return readable
 
-        claim.prepare()
+        claim.prepare(wanted)
         for pool in claim.kinds:
             asked = Asked(pool, wanted[pool], wish.ahead.get(pool, 0))
             chosen[pool] = claim.fill(asked, chosen.get(pool, ()), read)

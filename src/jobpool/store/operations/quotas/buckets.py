@@ -136,8 +136,12 @@ class Buckets:
                 return use.bucket
         raise JobpoolBug(f"nothing holds back what needs {uses}; please report this")
 
-    def charge(self, uses: Iterable[Use]) -> list[Charge]:
-        """Take a job's permits; they are there, or it was allotted too much."""
+    def charge(self, uses: Iterable[Use], jobs: int = 1) -> list[Charge]:
+        """Take the permits of some jobs, which have been allotted so many.
+
+        Returns:
+            What each of them takes.
+        """
         charges = []
         now_us = self._now_ms * 1000
         for use in uses:
@@ -145,10 +149,10 @@ class Buckets:
             cost = cost_in(state.limit, use.cost)
             tat_us = state.tat_us
             if (pace := state.limit.pace) is not None:
-                tat_us = taken(pace, tat_us, now_us, cost)
+                tat_us = taken(pace, tat_us, now_us, cost * jobs)
             self._change(use.bucket, tat_us=tat_us)
             self.states[use.bucket] = state._replace(
-                in_use=state.in_use + cost, tat_us=tat_us
+                in_use=state.in_use + cost * jobs, tat_us=tat_us
             )
             charges.append(Charge(use.bucket, cost, now_us))
         return charges

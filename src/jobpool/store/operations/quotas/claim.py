@@ -74,6 +74,7 @@ class Claim:
         self.kinds = kinds
         self._buckets = Buckets(session, rules, now_ms, memory.buckets)
         self._lanes = Lanes(session, rules, now_ms, memory)
+        self._wanted: Mapping[str, int] = {}
         self._found: Mapping[str, Sequence[Lane]] = {}
         """Open lanes by pool, for the first turn."""
         self._charges: dict[int, tuple[list[Charge], float | None]] = {}
@@ -95,14 +96,13 @@ class Claim:
         """When the next lane opens by itself; None: none does."""
         return self._lanes.opens_at_ms
 
-    def prepare(self) -> None:
+    def prepare(self, wanted: Mapping[str, int]) -> None:
         """Do the chores, lock the buckets that are needed, and apply what is noted."""
+        self._wanted = wanted
         notes = self._lanes.do_chores(self.kinds)
-        found = {pool: self._lanes.open(pool, self.kinds[pool]) for pool in self.kinds}
+        found = {pool: self._open(pool) for pool in self.kinds}
         if self._lanes.stamp_anew(one for lanes in found.values() for one in lanes):
-            found = {
-                pool: self._lanes.open(pool, self.kinds[pool]) for pool in self.kinds
-            }
+            found = {pool: self._open(pool) for pool in self.kinds}
         uses = [u for lanes in found.values() for lane in lanes for u in lane.uses]
         self._apply(notes, uses)
         if not self._renew(self._recount() | {bucket for bucket, *_ in notes}):
@@ -202,10 +202,14 @@ class Claim:
             else:
                 picks = sorted([*picks, *fresh], key=_order)[:want]
                 chosen = [row for row in picks if row.id in lane_of]
+            taken = Counter(lane_of[row.id] for row in chosen)
+            charges = {
+                lane: self._buckets.charge(self._lanes.states[lane].uses, jobs)
+                for lane, jobs in taken.items()
+            }
             for row in chosen:
                 lane = lane_of[row.id]
-                within_s = allotted[lane].begin_within_s
-                self.take(row.id, self._lanes.states[lane], within_s)
+                self._charges[row.id] = charges[lane], allotted[lane].begin_within_s
         else:
             self._lanes.is_short |= len(picks) < want - ahead
         return sorted(picks, key=_order)
@@ -234,11 +238,14 @@ class Claim:
             for one in leases
         )
 
+    def _open(self, pool: str) -> Sequence[Lane]:
+        return self._lanes.open(pool, self.kinds[pool], self._wanted[pool])
+
     def _next_lanes(self, pool: str, turn: int) -> Sequence[Lane]:
         """Return open lanes of a pool, with their buckets and themselves locked."""
         lanes = None if turn else self._found.get(pool)
         if lanes is None:
-            lanes = self._lanes.open(pool, self.kinds.get(pool, ()))
+            lanes = self._open(pool)
         self._buckets.lock(use for one in lanes for use in one.uses)
         known = [one for one in lanes if self._buckets.has(one.uses)]
         self._lanes.is_short |= len(known) < len(lanes)

@@ -16,7 +16,9 @@ from jobpool.store.statements.session import Row, Session
 CHORES = 1000
 """Notes that one claim takes, and lanes that it opens."""
 LANES = 64
-"""Lanes that are looked at in one turn."""
+"""Lanes that are looked at in one turn, at most."""
+SPARE_LANES = 8
+"""For those that turn out to be blocked."""
 LOOK_AGAIN_MS = 1000
 """A lane none of whose jobs this run may lease now is left alone for so long."""
 
@@ -131,13 +133,19 @@ class Lanes:
         self.is_short |= len(notes) >= CHORES
         return notes
 
-    def open(self, pool: str, kinds: Sequence[str]) -> list[Lane]:
-        """Return the first open lanes of a pool, but for those to be left alone."""
+    def open(self, pool: str, kinds: Sequence[str], want: int) -> list[Lane]:
+        """Return the first open lanes of a pool, but for those to be left alone.
+
+        Args:
+            pool: the pool.
+            kinds: laned kinds.
+            want: how many jobs are wanted: each lane has at least one.
+        """
         rows = self._session.rows(
             "open_lanes",
             pool=pool,
             kinds=as_json(set(kinds)),
-            limit=LANES + len(self._spent),
+            limit=min(LANES, want + SPARE_LANES) + len(self._spent),
             now_ms=self._now_ms,
         )
         return [self._lane(pool, row) for row in rows if row[0] not in self._spent]

@@ -137,37 +137,36 @@ class PermitKeeping(Governing):
         session.run("note_buckets", rows=rows)
 
     def _note_freed(
-        self, session: Session, rows: Iterable[Row], unbegun: Mapping[int, bool]
+        self, session: Session, rows: Sequence[Row], unbegun: Mapping[int, bool]
     ) -> None:
         """Leave a note for each bucket that lanes may wait for, or whose rate gains."""
-        refunds: dict[int, tuple[int, int]] = {}
-        for bucket, token, cost, held_us, is_contested, quota, value in rows:
-            refund = cost if unbegun.get(token) else 0
-            if refund or self._may_be_awaited(
-                quota, value, is_contested=bool(is_contested)
-            ):
-                self._has_freed |= bool(is_contested)
-                before, since_us = refunds.get(bucket, (0, held_us))
-                refunds[bucket] = before + refund, min(since_us, held_us)
-        if refunds:
-            session.run(
-                "note_refunds",
-                rows=as_json((bucket, *one) for bucket, one in refunds.items()),
-            )
+        if not rows:
+            return
+        freed: dict[int, tuple[int, int]] = {}
+        for bucket, token, cost, held_us in rows:
+            refund, since_us = freed.get(bucket, (0, held_us))
+            refund += cost if unbegun.get(token) else 0
+            freed[bucket] = refund, min(since_us, held_us)
+        notes = []
+        for bucket, quota, value, contested in session.rows(
+            "freed_buckets", ids=as_json(freed)
+        ):
+            is_awaited = self._may_be_awaited(quota, value, contested)
+            if is_awaited or freed[bucket][0]:
+                self._has_freed |= bool(contested)
+                notes.append((bucket, *freed[bucket]))
+        if notes:
+            session.run("note_refunds", rows=as_json(notes))
 
-    def _may_be_awaited(
-        self, quota: str | None, value: str | None, *, is_contested: bool
-    ) -> bool:
+    def _may_be_awaited(self, quota: str, value: str, contested: object) -> bool:
         """Say whether a lane may wait for what is freed in a bucket.
 
         Where others write at the same time, it may be blocked on its cap without being
         seen from here. A rate gets nothing back.
         """
-        if quota is None or value is None:
-            return False
         known = self._in_force
         is_capped = known.rules.limit(quota, value).concurrency is not None
-        is_awaited = is_contested or self._WRITES_BESIDE
+        is_awaited = bool(contested) or self._WRITES_BESIDE
         return is_awaited and (is_capped or known.version is None)
 
 

@@ -28,6 +28,8 @@ from jobpool.store.statements.session import Row, Session
 _FEW = 100
 MANY = 1000
 """Jobs that are stamped in one claim, at most."""
+_SOME = 250
+"""Jobs that are looked at, as long as none is found."""
 _WALK_EVERY_MS = 50
 _STEPS = 8
 """At most so many looks follow one from another."""
@@ -73,13 +75,13 @@ class Walk:
         self._ranges: dict[Kind, dict[int, _Range]] = {}
         self._walked_ms = 0
         self._finds = False
-        """The last step of the walk has found some: the next one is worth its time."""
+        """There were some: to look for more is worth the time."""
 
     def find(self, session: Session, kinds: Sequence[Kind], now_ms: int) -> list[int]:
         """Return some stragglers of kinds."""
         walks = self._finds or abs(now_ms - self._walked_ms) >= _WALK_EVERY_MS
         if walks:
-            self._walked_ms, self._finds = now_ms, False
+            self._walked_ms = now_ms
         looks = [look for kind in kinds for look in self._looks(kind, walks=walks)]
         found: list[int] = []
         for _ in range(_STEPS):
@@ -87,6 +89,7 @@ class Walk:
                 break
             stray, looks = self._look(session, looks)
             found += stray
+        self._finds = bool(found)
         return list(dict.fromkeys(found))
 
     def _looks(self, kind: Kind, *, walks: bool) -> Iterator[_Look]:
@@ -100,7 +103,7 @@ class Walk:
         self, session: Session, looks: Sequence[_Look]
     ) -> tuple[list[int], list[_Look]]:
         """Look at jobs; return stragglers, and where else to look, by what was seen."""
-        most = max(_FEW, MANY // len(looks))
+        most = max(_FEW, (MANY if self._finds else _SOME) // len(looks))
         rows = session.rows(
             "find_stragglers",
             rows=as_json((*one.kind, one.priority, *one.place) for one in looks),
@@ -110,7 +113,7 @@ class Walk:
         more: list[_Look] = []
         for number, of_look in groupby(rows, key=itemgetter(0)):
             look, seen = looks[number], list(of_look)
-            jobs = [row[2:] for row in seen if row[2] is not None]
+            jobs = [row[2:] for row in seen[:most] if row[2] is not None]
             stray = [job_id for job_id, _, is_in_lane in jobs if not is_in_lane]
             found += stray
             ranges = self._ranges.setdefault(look.kind, {})
@@ -120,7 +123,6 @@ class Walk:
                 more.append(_Look(look.kind, lower, _BEGIN))
             if look.priority != _ABOVE_ALL:
                 self._note(session, look, jobs, is_full=len(jobs) >= most)
-                self._finds |= look.is_walk and bool(stray)
         return found, more
 
     def _note(
@@ -141,7 +143,6 @@ class Walk:
                 "last_of_priority", pool=pool, kind=kind, priority=look.priority
             )
             known.end, known.walked_to = _Place(run_at_ms, job_id), last
-            self._finds = True
         elif not jobs:
             del self._ranges[look.kind][look.priority]
 

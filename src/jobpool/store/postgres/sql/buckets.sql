@@ -120,8 +120,7 @@ SELECT (value ->> 0)::bigint, (value ->> 1)::bigint
 FROM jsonb_array_elements(%(rows)s::jsonb)
 
 -- name: free_permits
--- :tokens of attempts that have ended; with whether lanes wait for the bucket, as far as
--- can be seen. What a sweep deletes at this moment is left to it.
+-- :tokens of attempts that have ended. What a sweep deletes at this moment is left to it.
 DELETE FROM jobpool.permits
 WHERE ctid = ANY (
     ARRAY(
@@ -133,11 +132,15 @@ WHERE ctid = ANY (
       FOR UPDATE SKIP LOCKED
     )
   )
-RETURNING
-  bucket, token, cost, held_from_us,
-  (SELECT b.contested::integer FROM jobpool.buckets AS b WHERE b.id = bucket),
-  (SELECT b.quota FROM jobpool.buckets AS b WHERE b.id = bucket),
-  (SELECT b.value FROM jobpool.buckets AS b WHERE b.id = bucket)
+RETURNING bucket, token, cost, held_from_us
+
+-- name: freed_buckets
+-- :ids of buckets; with whether lanes wait for them, as far as can be seen.
+SELECT id, quota, value, contested::integer
+FROM jobpool.buckets
+WHERE id = ANY (
+    ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  )
 
 -- name: note_refunds
 -- :rows holds [bucket, refund, held from].
@@ -174,11 +177,7 @@ WHERE ctid = ANY (
       FOR UPDATE OF p SKIP LOCKED
     )
   )
-RETURNING
-  bucket, token, cost, held_from_us,
-  (SELECT b.contested::integer FROM jobpool.buckets AS b WHERE b.id = bucket),
-  (SELECT b.quota FROM jobpool.buckets AS b WHERE b.id = bucket),
-  (SELECT b.value FROM jobpool.buckets AS b WHERE b.id = bucket)
+RETURNING bucket, token, cost, held_from_us
 
 -- name: contested_buckets
 -- Those that were looked at longest ago.

@@ -15,7 +15,8 @@ SELECT
 
 -- name: find_stragglers
 -- :rows holds [pool, kind, priority, run_at, id]. The runnable jobs that follow in order,
--- each with whether it is of a lane, and the next lower priority that there is.
+-- perhaps more than asked for; each with whether it is of a lane, and the next lower
+-- priority that there is.
 SELECT
   (look.place - 1)::integer,
   (

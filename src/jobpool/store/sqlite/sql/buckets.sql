@@ -55,7 +55,7 @@ RETURNING bucket
 
 -- name: insert_permits
 -- :rows holds [bucket, token, n, job, cost, held from].
-INSERT OR REPLACE INTO jobpool_permits (
+INSERT OR IGNORE INTO jobpool_permits (
   bucket, token, n, job_id, run_id, cost, held_from_us
 )
 SELECT
@@ -97,14 +97,16 @@ INSERT INTO jobpool_bucket_notes (bucket, block_until_ms)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:rows)
 
 -- name: free_permits
--- :tokens of attempts that have ended; with whether lanes wait for the bucket.
+-- :tokens of attempts that have ended.
 DELETE FROM jobpool_permits
 WHERE token IN (SELECT value FROM json_each(:tokens))
-RETURNING
-  bucket, token, cost, held_from_us,
-  (SELECT b.contested FROM jobpool_buckets AS b WHERE b.id = bucket),
-  (SELECT b.quota FROM jobpool_buckets AS b WHERE b.id = bucket),
-  (SELECT b.value FROM jobpool_buckets AS b WHERE b.id = bucket)
+RETURNING bucket, token, cost, held_from_us
+
+-- name: freed_buckets
+-- :ids of buckets; with whether lanes wait for them.
+SELECT id, quota, value, contested
+FROM jobpool_buckets
+WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: note_refunds
 -- :rows holds [bucket, refund, held from].
@@ -139,11 +141,7 @@ WHERE token IN (SELECT json_extract(value, '$[0]') FROM json_each(:rows))
   AND (token, n) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:rows)
   )
-RETURNING
-  bucket, token, cost, held_from_us,
-  (SELECT b.contested FROM jobpool_buckets AS b WHERE b.id = bucket),
-  (SELECT b.quota FROM jobpool_buckets AS b WHERE b.id = bucket),
-  (SELECT b.value FROM jobpool_buckets AS b WHERE b.id = bucket)
+RETURNING bucket, token, cost, held_from_us
 
 -- name: contested_buckets
 -- Those that were looked at longest ago.

@@ -11,7 +11,8 @@ SELECT
 
 -- name: find_stragglers
 -- :rows holds [pool, kind, priority, run_at, id]. The runnable jobs that follow in order,
--- each with whether it is of a lane, and the next lower priority that there is.
+-- perhaps more than asked for; each with whether it is of a lane, and the next lower
+-- priority that there is.
 SELECT
   look.key,
   (
@@ -27,16 +28,32 @@ SELECT
   j.lane IS NOT NULL
 FROM json_each(:rows) AS look
 LEFT JOIN jobpool_jobs AS j ON j.id IN (
-  SELECT r.id
-  FROM jobpool_jobs AS r
-  WHERE r.state = 'runnable'
-    AND r.pool = json_extract(look.value, '$[0]')
-    AND r.kind = json_extract(look.value, '$[1]')
-    AND r.priority = json_extract(look.value, '$[2]')
-    AND (r.run_at_ms, r.id)
-      > (json_extract(look.value, '$[3]'), json_extract(look.value, '$[4]'))
-  ORDER BY r.run_at_ms, r.id
-  LIMIT :limit
+  SELECT id
+  FROM (
+    SELECT r.id
+    FROM jobpool_jobs AS r
+    WHERE r.state = 'runnable'
+      AND r.pool = json_extract(look.value, '$[0]')
+      AND r.kind = json_extract(look.value, '$[1]')
+      AND r.priority = json_extract(look.value, '$[2]')
+      AND r.run_at_ms = json_extract(look.value, '$[3]')
+      AND r.id > json_extract(look.value, '$[4]')
+    ORDER BY r.id
+    LIMIT :limit
+  )
+  UNION ALL
+  SELECT id
+  FROM (
+    SELECT r.id
+    FROM jobpool_jobs AS r
+    WHERE r.state = 'runnable'
+      AND r.pool = json_extract(look.value, '$[0]')
+      AND r.kind = json_extract(look.value, '$[1]')
+      AND r.priority = json_extract(look.value, '$[2]')
+      AND r.run_at_ms > json_extract(look.value, '$[3]')
+    ORDER BY r.run_at_ms, r.id
+    LIMIT :limit
+  )
 )
 ORDER BY look.key, j.run_at_ms, j.id
 
