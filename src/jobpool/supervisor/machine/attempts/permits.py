@@ -48,6 +48,8 @@ CAP_AGAIN_S = 0.05
 PERMITS_MAX = 2000
 """Most requests and permits of one attempt here: its child keeps to half of it, but
 those that it has given up may still be with the store."""
+RETRY_MAX_S = 86400.0
+"""A job that comes back to ask again does so within a day: much may change."""
 BLOCKS_FREE = 100
 BLOCKS_PER_S = 10.0
 """An attempt may block buckets so often; what it says beyond is ignored."""
@@ -368,6 +370,8 @@ class Permits:
         slot = asked.slot
         slot.queue[0].beat_s = self._step.now_s
         retry_in_s = None if granted else asked.retry_in_s
+        if retry_in_s is not None:
+            retry_in_s = min(retry_in_s, RETRY_MAX_S)
         answer = PermitAnswered(asked.ask.n, granted, retry_in_s, refused)
         self._step.out.append(cmd.Send(slot.number, answer))
 

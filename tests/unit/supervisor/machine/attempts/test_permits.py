@@ -23,6 +23,7 @@ from jobpool.supervisor.machine.attempts.permits import (
     IMPOSSIBLE,
     PERMIT_ACTIONS,
     PERMITS_MAX,
+    RETRY_MAX_S,
     AskEvent,
     AskState,
     Permits,
@@ -154,6 +155,9 @@ def test_what_cannot_be_granted_in_time_keeps_no_slot_waiting():
     ask = asking.ask(asking.jobs[0], wait_s=3.0)
     asking.answer(ask, granted=False, retry_in_s=30.0)
     assert asking.told() == [PermitAnswered(1, granted=False, retry_in_s=30.0)]
+    ask = asking.ask(asking.jobs[0], 2)
+    asking.answer(ask, granted=False, retry_in_s=1e9)
+    assert asking.told() == [PermitAnswered(2, granted=False, retry_in_s=RETRY_MAX_S)]
 
 
 def test_what_never_can_be_granted_is_refused_for_ever():
