@@ -298,6 +298,7 @@ class Machine:
         """A slot can take a job, or needs a child."""
         pool = self.pools[slot.pool]
         if slot.state is SlotState.IDLE:
+            pool.has_child()
             unwanted = slot.worn or self._scaling.has_surplus(pool)
             if self._step.ending or unwanted:
                 self._idle.retire(slot)

@@ -17,8 +17,8 @@ def expired(pool: Pool, now_s: float) -> list[Lease]:
         pool: the pool.
         now_s: monotonic time, plus what the host has slept.
     """
-    backlog, back = pool.backlog, []
-    while backlog and min(backlog[0].expires_s, backlog[0].begin_by_s) <= now_s:
+    backlog, back = pool.backlog, late(pool, now_s)
+    while backlog and backlog[0].expires_s <= now_s:
         back.append(backlog.popleft().lease)
     return back
 
@@ -36,6 +36,7 @@ def late(pool: Pool, now_s: float) -> list[Lease]:
     for job in found:
         pool.backlog.remove(job)
     pool.begin_by_s = min((job.begin_by_s for job in pool.backlog), default=NEVER_S)
+    pool.was_late((job.lease.kind for job in found), now_s)
     return [job.lease for job in found]
 
 

@@ -133,7 +133,10 @@ class Dispatcher:
                 wanted,
                 suspects=probation.takes_suspects,
                 alone=probation.is_empty,
-                held=frozenset[str]().union(*(gate.held() for gate in self._gates)),
+                held=frozenset[str]().union(
+                    *(gate.held() for gate in self._gates),
+                    *(one.late_kinds(self._asked_s) for one in self._pools.values()),
+                ),
                 ahead=ahead,
             )
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jobpool.core.config.settings import PoolSettings
 from jobpool.core.jobs.job import Settlement
@@ -32,6 +32,8 @@ more of faster ones, so that one commit leases many of them."""
 RESERVE_S = 0.016
 """Work leased for slots that are free soon, at least one job: a few times what a lease
 takes, during which they would stand still."""
+LATE_S = 1.0
+"""As long as any leased job waits for a slot."""
 
 _READY = (SlotState.IDLE,)
 _ABLE = (SlotState.EMPTY, SlotState.FORKING, SlotState.STARTING, SlotState.IDLE)
@@ -59,9 +61,11 @@ class Pool:
         """Children kept ready beyond the size, so that a fresh one is available."""
         self.backlog: deque[Assigned] = deque()
         self.free = 0
-        """Slots that nothing is leased for yet, when `capacity` was called last."""
+        """Idle children that nothing is leased for yet, when `capacity` was called."""
         self.begin_by_s = NEVER_S
         """No job in the backlog must have begun earlier than that."""
+        self._late_kinds: set[str] = set()
+        self._late_until_s = 0.0
         self.heaviest_bytes = 1
         """Roughly the largest arguments of a leased job lately."""
         self.unwritten = Unwritten()
@@ -100,17 +104,18 @@ class Pool:
             return 0
         # While children fail to start, leave the jobs to other supervisors.
         ready = _READY if self.fork_failures else _ABLE
-        able = busy = dying = 0
+        able = busy = dying = idle = 0
         for slot in self.slots:  # asked once a turn: one pass
             state = slot.state
             if state in ready:
                 able += 1
+                idle += state is SlotState.IDLE
             elif state is SlotState.BUSY:
                 busy += 1
             elif state in _DYING and slot.queue:
                 dying += 1
         free = max(0, min(able, self.size - busy - dying))
-        self.free = max(0, free - len(self.backlog))
+        self.free = max(0, min(free, idle) - len(self.backlog))
         room = free - len(self.backlog) - self.asked
         if self.durations.fast:
             backlog = self.size * int(BACKLOG_S / max(self.durations.p95_s, BRIEFEST_S))
@@ -169,6 +174,27 @@ class Pool:
         """Put jobs that never began back to the front of the backlog, in order."""
         self.backlog.extendleft(reversed(jobs))
         self.begin_by_s = min((self.begin_by_s, *(job.begin_by_s for job in jobs)))
+
+    def was_late(self, kinds: Iterable[str], now_s: float) -> None:
+        """Jobs of these kinds could not begin in time: there was no child for them.
+
+        Their kinds are not leased until there is one, or for `LATE_S`: else they would
+        be leased and handed back all the time.
+        """
+        self._late_kinds.update(kinds)
+        self._late_until_s = now_s + LATE_S
+
+    def late_kinds(self, now_s: float) -> frozenset[str]:
+        """Return the kinds that are not to be leased for that reason."""
+        if self._late_until_s <= now_s:
+            self._late_kinds.clear()
+        return frozenset(self._late_kinds)
+
+    def has_child(self) -> None:
+        """A child has become idle."""
+        if self._late_kinds:
+            self._late_kinds.clear()
+            self.polling.hint()
 
     def weigh(self, size_bytes: int) -> None:
         """Note the size of a leased job's arguments; older sizes fade."""

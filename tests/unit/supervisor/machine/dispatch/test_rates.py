@@ -3,9 +3,11 @@
 import pytest
 
 from jobpool.core.jobs.job import JobState
+from jobpool.sandbox.protocol.messages import Ready
 from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.durations import BRISK_S
-from support.machine.world import World, pool
+from support.machine.world import MIB, World, pool
 
 
 def running(world):
@@ -106,3 +108,30 @@ def test_the_end_of_a_job_with_permits_has_the_store_asked_at_once():
         world.machine.pools["cpu"].polling.next_s = world.now_s + 0.5
         world.done(0)
         assert bool(world.took(cmd.Lease)) == laned
+
+
+def test_what_no_child_could_begin_in_time_is_not_leased_again_and_again():
+    """Not before there is a child, or for a second."""
+    world = World(pool("cpu", 1))
+    world.deaf_forks = True
+    world.up()
+    world.takes_back = True
+    job = world.job(begin_within_s=0.05, laned=True)
+    world.notify()
+    world.wait(0.9)
+    assert [one.id for one in world.settled] == [job.id]
+    world.wait(2.0)
+    assert len(world.settled) <= 3
+    (slot,) = world.machine.slots
+    world.step(inp.ChildForked(slot.number))
+    world.step(inp.FramesArrived(slot.number, [Ready(20 * MIB)]))
+    assert running(world) == [job.id]
+
+
+def test_a_slot_whose_child_starts_is_not_free_yet():
+    """What is leased for it is leased ahead."""
+    world = World(pool("cpu", 2))
+    world.deaf_forks = True
+    world.up()
+    world.notify()
+    assert world.took(cmd.Lease)[-1].ahead == {"cpu": 2}

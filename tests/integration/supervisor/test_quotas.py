@@ -1,0 +1,264 @@
+"""Quotas with real supervisors, children and kills, judged by what handlers wrote."""
+
+import signal
+import time
+from typing import NamedTuple
+
+import pytest
+
+from support.site.supervising import PATIENCE_S, Site
+from support.waiting import wait_until
+
+APP = """
+stripe = jobs.quota("stripe", concurrency=2)
+paced = jobs.quota("paced", rate="20/s", burst=5)
+single = jobs.quota("single", concurrency=1, wait="200ms")
+vendor = jobs.quota("vendor", concurrency=1, per="args.vendor")
+disk = jobs.quota("disk", concurrency=1, scope="host")
+server = jobs.quota("server", concurrency=100)
+
+
+def note(what):
+    now = current()
+    line = f"{what} {now.id} {now.token} {time.monotonic()}\\n"
+    with open(HERE / "ledger", "ab", buffering=0) as file:
+        file.write(line.encode())
+
+
+def spend(seconds):
+    note("began")
+    time.sleep(seconds)
+    note("ended")
+
+
+@jobs.job("io", kind="charge", quotas=[stripe])
+def charge(seconds: float = 0.03):
+    spend(seconds)
+
+
+@jobs.job("io", kind="call", quotas=[paced])
+def call():
+    spend(0.0)
+
+
+@jobs.job("io", kind="send", quotas=[vendor])
+def send(vendor: str):
+    spend(0.03)
+
+
+@jobs.job("io", kind="own", concurrency=2)
+def own():
+    spend(0.03)
+
+
+@jobs.job("io", kind="scan", quotas=[disk])
+def scan():
+    spend(0.03)
+
+
+@jobs.job("io", kind="dies", quotas=[stripe], max_attempts=1)
+def dies(gate: str):
+    hold(gate)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@jobs.job("io", kind="holds")
+def holds(gate: str, dies: bool = False):
+    with single.permit():
+        note("began")
+        hold(gate)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        note("ended")
+
+
+@jobs.job("io", kind="requests")
+def requests(count: int = 5):
+    for _ in range(count):
+        with stripe.permit(wait="30s"):
+            spend(0.005)
+
+
+@jobs.job("io", kind="refused", quotas=[server])
+def refused():
+    note("began")
+    if current().attempt == 1 and not (HERE / "well").exists():
+        (HERE / "well").touch()
+        note("refused")
+        raise jobpool.Throttled(server, after="2s")
+"""
+SLACK_S = 0.002
+"""Between a begin and the line about it."""
+
+
+class Line(NamedTuple):
+    """A line of the ledger."""
+
+    what: str
+    job: int
+    token: int
+    at_s: float
+
+
+def ledger(site):
+    """Return the lines that handlers wrote, in the order of time."""
+    path = site.folder / "ledger"
+    lines = path.read_text().splitlines() if path.exists() else []
+    words = [line.split() for line in lines]
+    found = [Line(w[0], int(w[1]), int(w[2]), float(w[3])) for w in words]
+    return sorted(found, key=lambda line: line.at_s)
+
+
+def most_at_once(lines):
+    """Return how many ran at the same time at most."""
+    running, most = set(), 0
+    for line in lines:
+        if line.what == "began":
+            running.add(line.token)
+        else:
+            running.discard(line.token)
+        most = max(most, len(running))
+    return most
+
+
+def two_supervisors(site):
+    """Start two supervisors with four slots each."""
+    return [site.start("io=4"), site.start("io=4")]
+
+
+@pytest.fixture
+def site(tmp_path):
+    with Site(tmp_path, APP) as site:
+        yield site
+
+
+def test_a_cap_is_kept_over_two_supervisors(site):
+    """And used: as many run as may."""
+    two_supervisors(site)
+    ids = site.add_many("charge", [None] * 40, pool="io")
+    assert {job.state for job in site.finish_all(ids)} == {"succeeded"}
+    assert most_at_once(ledger(site)) == 2
+
+
+def test_a_kinds_own_cap_is_kept_over_two_supervisors(site):
+    """Without a quota of a name."""
+    two_supervisors(site)
+    ids = site.add_many("own", [None] * 20, pool="io")
+    assert {job.state for job in site.finish_all(ids)} == {"succeeded"}
+    assert most_at_once(ledger(site)) == 2
+
+
+def test_each_value_has_a_bucket_of_its_own(site):
+    """One vendor holds up no other."""
+    two_supervisors(site)
+    vendors = ["a", "b", "c"]
+    ids = {
+        vendor: site.add_many("send", [{"vendor": vendor}] * 8, pool="io")
+        for vendor in vendors
+    }
+    site.finish_all([one for mine in ids.values() for one in mine])
+    lines = ledger(site)
+    for mine in ids.values():
+        assert most_at_once([line for line in lines if line.job in mine]) == 1
+    assert most_at_once(lines) > 1
+
+
+def test_no_window_has_more_begins_than_a_rate_allows(site):
+    """Over two supervisors: never more than rate x t + burst within any t."""
+    two_supervisors(site)
+    ids = site.add_many("call", [None] * 50, pool="io")
+    site.finish_all(ids)
+    begins = [line.at_s for line in ledger(site) if line.what == "began"]
+    assert len(begins) == len(ids)
+    for first, start_s in enumerate(begins):
+        for last in range(first, len(begins)):
+            within_s = begins[last] - start_s + SLACK_S
+            assert last - first + 1 <= 20 * within_s + 5
+
+
+def test_what_one_host_counts_is_kept_by_its_supervisor(site):
+    """The store is not asked, and hands out more."""
+    site.start("io=4")
+    ids = site.add_many("scan", [None] * 10, pool="io")
+    assert {job.state for job in site.finish_all(ids)} == {"succeeded"}
+    assert most_at_once(ledger(site)) == 1
+
+
+@pytest.mark.parametrize("kind", ["dies", "holds"])
+def test_a_child_that_is_killed_returns_its_permits(site, kind):
+    """What it took when it began, and what its handler asked for."""
+    site.start("io=4")
+    arguments = {"gate": "go"} | ({"dies": True} if kind == "holds" else {})
+    doomed = site.add_many(kind, [arguments] * 2, pool="io", max_attempts=1)
+    begun = wait_until(site.witnesses, PATIENCE_S, "one that holds permits")
+    assert begun
+    site.open_gate("go")
+    follower = "charge" if kind == "dies" else "holds"
+    last = site.add(follower, {} if kind == "dies" else {"gate": "go"}, pool="io")
+    assert site.finish(last).state == "succeeded"
+    assert {job.state for job in site.finish_all(doomed)} == {"dead"}
+
+
+def test_a_supervisor_that_is_killed_returns_the_permits_of_its_jobs(site):
+    """The other one takes its jobs back, and runs them within the cap."""
+    doomed, _alive = two_supervisors(site)
+    ids = site.add_many("charge", [{"seconds": 0.3}] * 8, pool="io")
+    wait_until(lambda: len(ledger(site)) >= 3, PATIENCE_S, "some jobs")
+    doomed.kill()
+    assert {job.state for job in site.finish_all(ids)} == {"succeeded"}
+
+
+def test_each_request_takes_a_permit(site):
+    """Within the cap, over supervisors, children and requests."""
+    two_supervisors(site)
+    ids = site.add_many("requests", [None] * 12, pool="io")
+    assert {job.state for job in site.finish_all(ids)} == {"succeeded"}
+    lines = ledger(site)
+    assert sum(line.what == "began" for line in lines) == 12 * 5
+    assert most_at_once(lines) == 2
+
+
+def test_a_permit_is_waited_for_and_then_the_job_snoozes(site):
+    """It costs no attempt, and its slot is free meanwhile."""
+    supervisor = site.start("io=2")
+    holder = site.add("holds", {"gate": "go"}, pool="io")
+    site.wait_begun(holder)
+    waiting = site.add("holds", {"gate": "go"}, pool="io")
+    supervisor.wait_event("job_snoozed", id=waiting)
+    snoozed = site.job(waiting)
+    assert (snoozed.failures, snoozed.attempt) == (0, 0)
+    assert [line.job for line in ledger(site)] == [holder]
+    site.open_gate("go")
+    assert site.finish(holder).state == "succeeded"
+    assert site.finish(waiting).state == "succeeded"
+
+
+def test_who_is_throttled_keeps_everybody_away_for_so_long(site):
+    """No attempt is spent, and those that come later wait as well."""
+    two_supervisors(site)
+    first = site.add("refused", pool="io")
+    refused = wait_until(
+        lambda: [line for line in ledger(site) if line.what == "refused"],
+        PATIENCE_S,
+        "a refusal",
+    )[0]
+    wait_until(lambda: site.job(first).snoozes == 1, PATIENCE_S, "its snooze")
+    others = site.add_many("refused", [None] * 6, pool="io")
+    jobs = site.finish_all([first, *others])
+    assert {(job.state, job.failures) for job in jobs} == {("succeeded", 0)}
+    later = [line.at_s for line in ledger(site) if line.at_s > refused.at_s]
+    assert min(later) - refused.at_s >= 2.0 - SLACK_S
+
+
+def test_a_drain_hands_back_what_waits_for_permits(site):
+    """Nothing is charged, and the next supervisor has them at once."""
+    first = site.start("io=2")
+    ids = site.add_many("charge", [{"seconds": 0.2}] * 6, pool="io")
+    wait_until(lambda: ledger(site), PATIENCE_S, "a begin")
+    assert first.stop(signal.SIGTERM) == 0
+    site.start("io=2")
+    began_s = time.monotonic()
+    jobs = site.finish_all(ids)
+    assert {(job.state, job.failures) for job in jobs} == {("succeeded", 0)}
+    assert most_at_once(ledger(site)) == 2
+    assert time.monotonic() - began_s < PATIENCE_S
