@@ -7,12 +7,14 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
 from jobpool import JobPool
 from jobpool.cli.root import cli
 from jobpool.core.rules.quotas.lanes import lane_id
+from support.postgres.server import libpq_url, server
 from support.site.supervising import Site
 
 APP = """
@@ -195,8 +197,10 @@ def test_a_server_that_says_wait_is_left_alone_and_no_attempt_is_spent(site):
 # -- what is stamped -------------------------------------------------------------------
 
 
-@pytest.fixture
-def url(tmp_path):
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request, tmp_path):
+    if request.param == "postgres":
+        return server().store_url()
     return f"sqlite:///{tmp_path}/jobs.db"
 
 
@@ -217,28 +221,40 @@ def charge(jobs):
     return charge
 
 
-def stamps(tmp_path):
+def connected(url):
+    """Return a caller's own connection, and the name of the table of jobs."""
+    if url.startswith("sqlite"):
+        path = url.removeprefix("sqlite:///")
+        return sqlite3.connect(path, isolation_level=None), "jobpool_jobs"
+    schema = url.rpartition("=")[2]
+    return psycopg.connect(libpq_url(url), autocommit=True), f"{schema}.jobs"
+
+
+def stamps(url):
     """Return what jobs are stamped with, by id."""
-    with sqlite3.connect(tmp_path / "jobs.db") as connection:
-        rows = connection.execute("SELECT id, quota_values, lane FROM jobpool_jobs")
-        return {i: (json.loads(v) if v else None, lane) for i, v, lane in rows}
+    connection, table = connected(url)
+    select = f"SELECT id, quota_values, lane FROM {table} ORDER BY id"  # noqa: S608 - our own
+    rows = connection.execute(select)
+    found = {i: (json.loads(v) if v else None, lane) for i, v, lane in rows}
+    connection.close()
+    return found
 
 
 def lane(vendor, *, priority=0, tenant=None):
     return lane_id("io", "charge", priority, tenant, {"vendor": vendor})
 
 
-def test_every_way_to_enqueue_stamps_what_a_job_counts_by(jobs, charge, tmp_path):
+def test_every_way_to_enqueue_stamps_what_a_job_counts_by(jobs, charge, url):
     """And its lane, with its own priority and tenant."""
     charge.enqueue("a")
     asyncio.run(charge.options(tenant="acme").enqueue_async("b"))
     jobs.enqueue_many(charge, [{"vendor": "c"}, {}])
     jobs.enqueue_many([charge.options(priority=3).call("d")])
-    own = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+    own, _ = connected(url)
     with jobs.transaction(own):
         charge.options(connection=own).enqueue("e")
     own.close()
-    assert list(stamps(tmp_path).values()) == [
+    assert list(stamps(url).values()) == [
         ({"vendor": "a"}, lane("a")),
         ({"vendor": "b"}, lane("b", tenant="acme")),
         ({"vendor": "c"}, lane("c")),
@@ -248,14 +264,14 @@ def test_every_way_to_enqueue_stamps_what_a_job_counts_by(jobs, charge, tmp_path
     ]
 
 
-def test_what_a_schedule_and_a_replay_make_counts_by_the_same(jobs, charge, tmp_path):
+def test_what_a_schedule_and_a_replay_make_counts_by_the_same(jobs, charge, url):
     """With the old job's tenant, or the schedule's."""
     jobs.schedules.put("hourly", charge.call("a"), every="1h", tenant="acme")
     made = jobs.schedules.run("hourly")
     old = charge.options(tenant="acme").enqueue("b")
     old.cancel()
     new = jobs.replay(old.id, charge.call("c"))
-    found = stamps(tmp_path)
+    found = stamps(url)
     assert found[made.id][0] == {"vendor": "a"}
     assert found[new.id][0] == {"vendor": "c"}
     assert found[new.id][1] in {None, lane("c", tenant="acme")}
@@ -271,12 +287,13 @@ def test_the_command_line_counts_as_the_application_does(tmp_path, monkeypatch):
         "def charge(vendor: str = 'usual', cents: int = 1) -> None: ...\n"
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("JOBPOOL_STORE", f"sqlite:///{tmp_path}/jobs.db")
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    monkeypatch.setenv("JOBPOOL_STORE", url)
     said = CliRunner().invoke(
         cli, ["enqueue", "charge", '["a"]', "{}", "--tenant", "acme"]
     )
     assert said.exit_code == 0, said.output
-    assert list(stamps(tmp_path).values()) == [
+    assert list(stamps(url).values()) == [
         ({"vendor": "a"}, lane("a", tenant="acme")),
         ({"vendor": "usual"}, lane("usual", tenant="acme")),
     ]
