@@ -144,6 +144,7 @@ async def charge(vendor_id: str, cents: int) -> str:
         permit.answered(200)
         permit.answered(429, {"Retry-After": "3"})
         permit.answered(429, HTTPMessage())
+    vendor.answered(503, HTTPMessage(), value=vendor_id)
     async with vendor.permit(2, wait="1s", value=17) as permit:
         assert_type(permit, Permit)
     if cents:

@@ -54,6 +54,44 @@ _around: ContextVar[tuple[Permit, ...]] = ContextVar("jobpool_permits", default=
 """The permits of the blocks that this code is in."""
 
 
+def report(
+    way: Channel, quota: Throttles, value: str, status: int, headers: Headers | None
+) -> None:
+    """Tell everybody if an answer asks for patience; see `Permit.answered`.
+
+    Args:
+        way: to the supervisor.
+        quota: who was asked.
+        value: which bucket.
+        status: the HTTP status.
+        headers: the answer's headers.
+
+    Raises:
+        Throttled: it asks for patience.
+        UsageError: there is no running attempt; nothing is blocked.
+    """
+    if status < _ERRORS_FROM:
+        return
+    # Some milliseconds, which others do not pay.
+    from jobpool.core.rules.quotas.throttle import (  # noqa: PLC0415
+        THROTTLED_MAX_S,
+        THROTTLED_STATUS,
+        retry_after_s,
+    )
+
+    if status not in THROTTLED_STATUS:
+        return
+    named = {} if headers is None else dict(headers.items())
+    after_s = retry_after_s(named, time.time())
+    if after_s is None:
+        if status != _TOO_MANY:
+            return
+        after_s = UNTOLD_AFTER_S
+    after_s = min(after_s, THROTTLED_MAX_S)  # headers may say anything
+    way.block_bucket(quota.name, value, after_s)  # now: not when the job ends
+    raise Throttled(quota, after_s, f"{quota.name} answered {status}", value=value)
+
+
 class Permit:
     """A permit of a quota for one request. Made by ``quota.permit``.
 
@@ -158,27 +196,7 @@ class Permit:
                 f"answered() of a permit of {self._quota.name!r} that was not taken: "
                 "write `with quota.permit() as permit:` around the request"
             )
-        if status < _ERRORS_FROM:
-            return
-        # Some milliseconds, which others do not pay.
-        from jobpool.core.rules.quotas.throttle import (  # noqa: PLC0415
-            THROTTLED_MAX_S,
-            THROTTLED_STATUS,
-            retry_after_s,
-        )
-
-        if status not in THROTTLED_STATUS:
-            return
-        named = {} if headers is None else dict(headers.items())
-        after_s = retry_after_s(named, time.time())
-        if after_s is None:
-            if status != _TOO_MANY:
-                return
-            after_s = UNTOLD_AFTER_S
-        after_s = min(after_s, THROTTLED_MAX_S)  # headers may say anything
-        quota, value = self._bucket
-        self._channel.block_bucket(quota, value, after_s)  # now: not when the job ends
-        raise Throttled(self._quota, after_s, f"{quota} answered {status}", value=value)
+        report(self._channel, self._quota, self._bucket.value, status, headers)
 
     def _ask(self) -> Channel:
         way = channel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jobpool.client.quotas.permit import Bucket, Permit
+from jobpool.client.quotas.permit import Bucket, Headers, Permit, report
 from jobpool.client.quotas.running import running_call
 from jobpool.core.application.current import channel, current
 from jobpool.core.rules.quotas import definition
@@ -81,6 +81,35 @@ class Quota:
         except ConfigError as exc:
             raise UsageError(f"{exc}; nothing is held") from None
         return Permit(self, cost, wait_s, lambda: self._bucket(value))
+
+    def answered(
+        self,
+        status: int,
+        headers: Headers | None = None,
+        *,
+        value: str | int | None = None,
+    ) -> None:
+        """Say how a request was answered, in a job whose ``quotas=`` name this quota.
+
+        As `Permit.answered`, for a job that has its permit since it began.
+
+        Args:
+            status: the HTTP status.
+            headers: the answer's headers.
+            value: which bucket, as for `permit`.
+
+        Raises:
+            Throttled: the answer asks for patience. The bucket is blocked.
+            UsageError: no job is running here, or as for `permit`; nothing is blocked.
+        """
+        way = channel()
+        if way is None:
+            raise UsageError(
+                f"answered() of {self.name!r} works only inside a handler that jobpool "
+                "runs; nothing is blocked. When you call a handler directly (in a "
+                "test), use jobpool.testing.running() around the call"
+            )
+        report(way, self, self.value_here(value), status, headers)
 
     def is_of(self, owner: object) -> bool:
         """Say whether an application's quotas include it."""

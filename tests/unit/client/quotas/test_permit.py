@@ -287,6 +287,24 @@ def test_the_bucket_of_an_answer_is_that_of_its_permit(vendor, rehearsal):
     assert rehearsal.blocks == [Block("vendor", "17", 3.0)]
 
 
+def test_a_job_that_has_its_permit_since_it_began_tells_its_answers_too(jobs):
+    """There is no permit() then to tell it."""
+    vendor = jobs.quota("vendor", rate="10/s", per="args.vendor_id")
+    charge = handler_of(
+        jobs, lambda: vendor.answered(429, {"Retry-After": "3"}), quotas=[vendor]
+    )
+    with testing.running() as rehearsal, pytest.raises(Throttled) as caught:
+        testing.run_now(charge, "visa")
+    assert (caught.value.quota, caught.value.value) == ("vendor", "visa")
+    assert rehearsal.blocks == [Block("vendor", "visa", 3.0)]
+    with testing.running() as rehearsal:
+        vendor.answered(200)
+        vendor.answered(500)
+    assert rehearsal.blocks == []
+    with pytest.raises(UsageError, match="works only inside a handler"):
+        vendor.answered(429)
+
+
 def test_an_answer_to_nothing_is_refused(stripe, rehearsal):
     with pytest.raises(UsageError, match="was not taken"):
         stripe.permit().answered(429)
