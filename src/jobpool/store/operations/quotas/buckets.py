@@ -8,7 +8,7 @@ it. Buckets are made before the first is locked, for the same reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from jobpool.core.rules.quotas.allot import BucketState, cost_in, room_in
@@ -16,7 +16,7 @@ from jobpool.core.rules.quotas.gcra import returned, settled, taken
 from jobpool.core.rules.quotas.rules import FOREVER_MS, Rules, Use
 from jobpool.errors import JobpoolBug
 from jobpool.store.statements.parameters import as_json
-from jobpool.store.statements.session import Row, Session
+from jobpool.store.statements.session import OwnSession, Query, Row
 
 SWEEP_EVERY_MS = 1000
 """A full bucket's permits are checked against their leases at most as often."""
@@ -57,7 +57,7 @@ class Buckets:
     """
 
     def __init__(
-        self, session: Session, rules: Rules, now_ms: int, known: set[int]
+        self, session: OwnSession, rules: Rules, now_ms: int, known: set[int]
     ) -> None:
         self._session = session
         self._rules = rules
@@ -68,17 +68,27 @@ class Buckets:
         self._has_locked = False
         self.states: dict[int, BucketState] = {}
 
-    def lock(self, uses: Iterable[Use], also: Collection[int] = ()) -> None:
+    def lock(
+        self,
+        uses: Iterable[Use],
+        also: Collection[int] = (),
+        *,
+        beside: Sequence[Query] = (),
+    ) -> list[list[Row]]:
         """Lock buckets: the first call waits, later ones leave out what others hold.
 
         Args:
             uses: what is needed; a bucket that is missing is made.
             also: more buckets, by id, if they are there.
+            beside: what is asked in the same round trip, once they are locked.
+
+        Returns:
+            The rows of what was asked beside.
         """
         named = {use.bucket: use for use in uses if use.bucket not in self.states}
         wanted = sorted({*named, *also} - self.states.keys())
         if not wanted:
-            return
+            return self._session.ask(*beside) if beside else []
         name = "try_buckets" if self._has_locked else "lock_buckets"
         if not self._has_locked:
             self._make([use for use in named.values() if use.bucket not in self._known])
@@ -92,8 +102,9 @@ class Buckets:
         if len(self._known) > _KNOWN_MAX:
             self._known.clear()
         self._known.update(row[0] for row in rows)
-        self._read(rows)
+        answers = self._read(rows, beside)
         self._sweep_full(row[0] for row in rows)
+        return answers
 
     def lock_contested(self, limit: int) -> list[int]:
         """Lock, sweep and return the wanted buckets that were checked longest ago."""
@@ -192,26 +203,32 @@ class Buckets:
         if self._latest(bucket).contested != is_wanted:
             self._change(bucket, contested=int(is_wanted))
 
-    def store(self) -> None:
-        """Write what has changed."""
+    def storing(self) -> list[Query]:
+        """Return what writes down what has changed."""
         changed = [
             (one.id, *one[3:])
             for one in self._changed.values()
             if one != self._rows[one.id]
         ]
-        if changed:
-            self._session.run("change_buckets", rows=as_json(changed))
+        return [("change_buckets", {"rows": as_json(changed)})] if changed else []
 
     def _make(self, missing: Iterable[Use]) -> None:
         rows = sorted((use.bucket, use.quota, use.value) for use in missing)
         if rows:
             self._session.run("make_buckets", rows=as_json(rows), now_ms=self._now_ms)
 
-    def _read(self, rows: Iterable[Row]) -> None:
+    def _read(
+        self, rows: Iterable[Row], beside: Sequence[Query] = ()
+    ) -> list[list[Row]]:
         found = [_Stored(*row) for row in rows]
         limits = {one.id: self._rules.limit(one.quota, one.value) for one in found}
         capped = [i for i, limit in limits.items() if limit.concurrency is not None]
-        in_use = self._in_use(capped)
+        # In a statement after the locks: no other claim can add any permit now.
+        queries = [*beside]
+        if capped:
+            queries.append(("permits_in_use", {"ids": as_json(capped)}))
+        answers = self._session.ask(*queries) if queries else []
+        in_use: dict[int, int] = dict(answers.pop()) if capped else {}
         for one in found:
             self._rows[one.id] = one
             limit, tat_us = limits[one.id], one.tat_us
@@ -222,12 +239,7 @@ class Buckets:
             self.states[one.id] = BucketState(
                 one.id, limit, in_use.get(one.id, 0), tat_us, one.block_until_ms
             )
-
-    def _in_use(self, ids: Collection[int]) -> Mapping[int, int]:
-        """Count permits in a statement of its own: no other claim can add any now."""
-        if not ids:
-            return {}
-        return dict(self._session.rows("permits_in_use", ids=as_json(ids)))
+        return answers
 
     def _sweep_full(self, ids: Iterable[int]) -> None:
         full = []
@@ -246,7 +258,9 @@ class Buckets:
     def _sweep(self, ids: Collection[int]) -> None:
         """Drop permits of attempts that have ended, on whatever path."""
         swept = {i for (i,) in self._session.rows("sweep_permits", ids=as_json(ids))}
-        in_use = self._in_use(swept)
+        in_use: dict[int, int] = {}
+        if swept:
+            in_use = dict(self._session.rows("permits_in_use", ids=as_json(swept)))
         for bucket in ids:
             self._change(bucket, checked_at_ms=self._now_ms)
             if bucket in swept:

@@ -26,7 +26,7 @@ from jobpool.store.operations.quotas.buckets import Buckets, Charge
 from jobpool.store.operations.quotas.lanes import ClaimMemory, Lane, Lanes
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import LeaseRow
-from jobpool.store.statements.session import OwnSession, Row
+from jobpool.store.statements.session import OwnSession, Query, Row
 
 TURNS = 4
 RECOUNTED = 100
@@ -99,24 +99,35 @@ class Claim:
     def prepare(self, wanted: Mapping[str, int]) -> None:
         """Do the chores, lock the buckets that are needed, and apply what is noted."""
         self._wanted = wanted
-        notes = self._lanes.do_chores(self.kinds)
-        found = {pool: self._open(pool) for pool in self.kinds}
-        if self._lanes.stamp_anew(one for lanes in found.values() for one in lanes):
-            found = {pool: self._open(pool) for pool in self.kinds}
-        uses = [u for lanes in found.values() for lane in lanes for u in lane.uses]
-        self._apply(notes, uses)
+        notes, found = self._lanes.do_chores(wanted, self.kinds)
+        lanes = [lane for of_pool in found.values() for lane in of_pool]
+        uses = [use for lane in lanes for use in lane.uses]
+        beside = (self._lanes.to_lock(lanes),) if lanes else ()
+        for locked in self._apply(notes, uses, beside=beside):
+            self._lanes.locked(locked)
         if not self._renew(self._recount() | {bucket for bucket, *_ in notes}):
             self._found = found
 
     def _apply(
-        self, notes: Sequence[Row], uses: Iterable[Use], also: Iterable[int] = ()
-    ) -> None:
-        """Lock buckets, and let them know what was noted."""
-        self._buckets.lock(uses, also={*also, *(bucket for bucket, *_ in notes)})
+        self,
+        notes: Sequence[Row],
+        uses: Iterable[Use],
+        also: Iterable[int] = (),
+        *,
+        beside: Sequence[Query] = (),
+    ) -> list[list[Row]]:
+        """Lock buckets, and let them know what was noted.
+
+        Returns:
+            The rows of what is asked beside, once they are locked.
+        """
+        noted = {*also, *(bucket for bucket, *_ in notes)}
+        answers = self._buckets.lock(uses, also=noted, beside=beside)
         for bucket, permits, held_from_us, until_ms in notes:
             if bucket in self._buckets.states:
                 self._buckets.refund(bucket, permits, held_from_us)
                 self._buckets.block(bucket, until_ms)
+        return answers
 
     def prepare_for(self, uses: Iterable[Use]) -> None:
         """Lock buckets for permits of running attempts, and apply what is noted."""
@@ -223,12 +234,19 @@ class Claim:
             if one.id in self._charges
             for charge in self._charges[one.id][0]
         ]
+        queries: list[Query] = []
         if rows:
-            session.run("insert_permits", rows=as_json(rows), run_id=self._run_id)
-        self._lanes.finish()
+            given = {"rows": as_json(rows), "run_id": self._run_id}
+            queries.append(("insert_permits", given))
+        if (leaving := self._lanes.leaving()) is not None:
+            queries.append(leaving)
         if self._renewed:
-            self._finish_renewed()
-        self._buckets.store()
+            if queries:
+                session.ask(*queries)
+            queries = self._finish_renewed()
+        queries += self._buckets.storing()
+        if queries:
+            session.ask(*queries)
         return tuple(
             msgspec.structs.replace(
                 one, laned=True, begin_within_s=self._charges[one.id][1]
@@ -305,8 +323,8 @@ class Claim:
                 freed += self._session.run("free_lanes", bucket=bucket, limit=limit)
         return freed > 0
 
-    def _finish_renewed(self) -> None:
-        """Leave a note of what is free and could not be given out yet."""
+    def _finish_renewed(self) -> list[Query]:
+        """Return what leaves a note of what is free and was not given out yet."""
         rows = self._session.rows("wanted_buckets", ids=as_json(sorted(self._renewed)))
         wanted = {bucket for (bucket,) in rows}
         for bucket in self._renewed:
@@ -316,9 +334,10 @@ class Claim:
             for bucket in sorted(wanted - self._full)
             if self._buckets.may_go_on(bucket) and self._buckets.room(bucket)
         ]
-        if left:
-            self._session.run("note_buckets", rows=as_json(left))
-            self._lanes.is_short = True
+        if not left:
+            return []
+        self._lanes.is_short = True
+        return [("note_buckets", {"rows": as_json(left)})]
 
 
 def _order(row: LeaseRow) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from jobpool.store.operations.quotas.in_force import CHANGE_MAX
 from jobpool.store.operations.quotas.stragglers import MANY, Walk, stamp
 from jobpool.store.statements.limits import values_from
 from jobpool.store.statements.parameters import as_json
-from jobpool.store.statements.session import Row, Session
+from jobpool.store.statements.session import OwnSession, Query, Row
 
 CHORES = 1000
 """Notes that one claim takes, and lanes that it opens."""
@@ -68,7 +68,7 @@ class Lanes:
     """
 
     def __init__(
-        self, session: Session, rules: Rules, now_ms: int, memory: ClaimMemory
+        self, session: OwnSession, rules: Rules, now_ms: int, memory: ClaimMemory
     ) -> None:
         self.states: dict[int, LaneState] = {}
         self.is_short = False
@@ -87,28 +87,48 @@ class Lanes:
         self._spent: set[int] = set()
         """Those that are left alone for the rest of this claim."""
 
-    def do_chores(self, kinds: Mapping[str, Sequence[str]]) -> Sequence[Row]:
+    def do_chores(
+        self, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
+    ) -> tuple[Sequence[Row], dict[str, list[Lane]]]:
         """Bring in stragglers and noted lanes, and open those whose time has come.
 
-        Returns:
-            Notes of buckets.
-        """
-        session, now_ms = self._session, self._now_ms
-        pairs = [(pool, kind) for pool, names in kinds.items() for kind in names]
-        stamp(session, self._rules, self._memory.walk.find(session, pairs, now_ms))
-        ((has_lanes, has_buckets, self.opens_at_ms),) = session.rows("lanes_look")
-        if has_lanes:
-            self._join()
-        if now_ms < self._memory.latest_ms - _CLOCK_WENT_BACK_MS:
-            session.run("open_lanes_of_rules", limit=CHANGE_MAX)
-        self._memory.latest_ms = now_ms
-        if self.opens_at_ms is not None and self.opens_at_ms <= now_ms:
-            opened = session.run("open_due_lanes", now_ms=now_ms, limit=CHORES)
-            self.is_short |= opened >= CHORES
-            ((*_, self.opens_at_ms),) = session.rows("lanes_look")
-        return self.take_notes() if has_buckets else ()
+        Args:
+            wanted: how many jobs, by pool.
+            kinds: laned kinds, by pool.
 
-    def stamp_anew(self, lanes: Iterable[Lane]) -> bool:
+        Returns:
+            Notes of buckets; and open lanes, by pool.
+        """
+        session, now_ms, walk = self._session, self._now_ms, self._memory.walk
+        opening = [self._opening(pool, kinds[pool], wanted[pool]) for pool in kinds]
+        pairs = [(pool, kind) for pool, names in kinds.items() for kind in names]
+        looking = walk.first(pairs, now_ms)
+        seen, look, *found = session.ask(looking.query, ("lanes_look", {}), *opening)
+        ((has_lanes, has_buckets, self.opens_at_ms),) = look
+        strays = walk.found(session, looking, seen)
+        stamp(session, self._rules, strays)
+        was_set_back = self._mend_times()
+        is_due = self.opens_at_ms is not None and self.opens_at_ms <= now_ms
+        notes: Sequence[Row] = self.take_notes() if has_buckets else ()
+        if has_lanes or strays or is_due or was_set_back:
+            self._join(is_due=is_due)
+            look, *found = session.ask(("lanes_look", {}), *opening)
+            ((*_, self.opens_at_ms),) = look
+        lanes = self._by_pool(kinds, found)
+        if self._stamp_anew(one for of_pool in lanes.values() for one in of_pool):
+            lanes = self._by_pool(kinds, session.ask(*opening))
+        return notes, lanes
+
+    def _mend_times(self) -> bool:
+        """Open lanes whose times are too late, if the clock was set back."""
+        passed_ms = self._now_ms - self._memory.latest_ms
+        self._memory.latest_ms = self._now_ms
+        if passed_ms >= -_CLOCK_WENT_BACK_MS:
+            return False
+        self._session.run("open_lanes_of_rules", limit=CHANGE_MAX)
+        return True
+
+    def _stamp_anew(self, lanes: Iterable[Lane]) -> bool:
         """Stamp the jobs of outdated lanes anew; say whether there were any."""
         ids = [one.state.id for one in lanes if one.is_outdated]
         if not ids:
@@ -116,12 +136,16 @@ class Lanes:
         found = self._session.rows("jobs_of_lanes", ids=as_json(ids), limit=MANY)
         stamp(self._session, self._rules, [job_id for (job_id,) in found])
         self.is_short |= len(found) >= MANY
-        self._join()
+        self._join(is_due=False)
         return True
 
-    def _join(self) -> None:
-        """Let lanes wait that have got jobs, by their notes."""
-        rows = self._session.rows("take_lane_notes", limit=CHORES)
+    def _join(self, *, is_due: bool) -> None:
+        """Let lanes wait that have got jobs, by their notes; open due ones."""
+        queries: list[Query] = [("take_lane_notes", {"limit": CHORES})]
+        if is_due:
+            due = {"now_ms": self._now_ms, "limit": CHORES}
+            queries.append(("open_due_lanes", due))
+        rows, *_ = self._session.ask(*queries)
         noted = sorted({lane for (lane,) in rows})
         if noted:
             self._session.run("join_lanes", ids=as_json(noted))
@@ -141,24 +165,41 @@ class Lanes:
             kinds: laned kinds.
             want: how many jobs are wanted: each lane has at least one.
         """
-        rows = self._session.rows(
-            "open_lanes",
-            pool=pool,
-            kinds=as_json(set(kinds)),
-            limit=min(LANES, want + SPARE_LANES) + len(self._spent),
-            now_ms=self._now_ms,
-        )
+        name, given = self._opening(pool, kinds, want)
+        return self._read(pool, self._session.rows(name, **given))
+
+    def _opening(self, pool: str, kinds: Sequence[str], want: int) -> Query:
+        limit = min(LANES, want + SPARE_LANES) + len(self._spent)
+        given = {"pool": pool, "kinds": as_json(set(kinds)), "limit": limit}
+        return "open_lanes", {**given, "now_ms": self._now_ms}
+
+    def _by_pool(
+        self, pools: Iterable[str], found: Iterable[Sequence[Row]]
+    ) -> dict[str, list[Lane]]:
+        pairs = zip(pools, found, strict=True)
+        return {pool: self._read(pool, rows) for pool, rows in pairs}
+
+    def _read(self, pool: str, rows: Sequence[Row]) -> list[Lane]:
         return [self._lane(pool, row) for row in rows if row[0] not in self._spent]
+
+    def to_lock(self, lanes: Iterable[Lane]) -> Query:
+        """Return the query that locks lanes; give its rows to `locked`."""
+        ids = (one.state.id for one in lanes)
+        wanted = [lane for lane in ids if lane not in self._held]
+        return "lock_lanes", {"ids": as_json(wanted)}
+
+    def locked(self, rows: Iterable[Row]) -> None:
+        """Note which lanes are locked."""
+        self._held.update(lane for (lane,) in rows)
 
     def hold(self, lanes: Sequence[Lane]) -> list[Lane]:
         """Lock lanes; return those that others do not hold, and that are still open.
 
         Outdated ones are left out: they may be empty now.
         """
-        missing = [i for i in (one.state.id for one in lanes) if i not in self._held]
-        if missing:
-            rows = self._session.rows("lock_lanes", ids=as_json(missing))
-            self._held.update(lane for (lane,) in rows)
+        if any(one.state.id not in self._held for one in lanes):
+            name, given = self.to_lock(lanes)
+            self.locked(self._session.rows(name, **given))
         held = [one for one in lanes if one.state.id in self._held]
         if len(held) < len(lanes):
             self.is_short = True
@@ -179,28 +220,23 @@ class Lanes:
         self._spent.add(lane)
         self._blocked[lane] = opens_at_ms, bucket
 
-    def finish(self) -> None:
-        """Write down what the lanes wait for, and what is left in them."""
-        changed: dict[int, Row] = {
-            lane: (lane, 1, None, *waits) for lane, waits in self._blocked.items()
-        }
-        rows: Sequence[Row] = ()
-        if self._asked:
-            rows = self._session.rows("lanes_left", ids=as_json(sorted(self._asked)))
-        for lane, due_ms in rows:
-            opens_at_ms, blocked_by = self._blocked.get(lane, (0, None))
-            if due_ms is None:
-                changed[lane] = lane, 0, None, 0, None
-                continue
-            if lane not in self._gave and blocked_by is None and not opens_at_ms:
-                opens_at_ms = self._now_ms + LOOK_AGAIN_MS
-            changed[lane] = lane, 1, due_ms, opens_at_ms, blocked_by
-        if changed:
-            self._session.run("change_lanes", rows=as_json(changed.values()))
-        opening = [row[3] for row in changed.values() if row[3]]
+    def leaving(self) -> Query | None:
+        """Return what writes down how the lanes are left; None: nothing was done.
+
+        Of each its time and bucket that it waits for, if it still has jobs.
+        """
+        left: dict[int, tuple[int, int | None]] = dict.fromkeys(self._asked, (0, None))
+        again = self._now_ms + LOOK_AGAIN_MS, None
+        left |= dict.fromkeys(self._asked - self._gave, again)
+        left |= self._blocked
+        times = [opens_at_ms for opens_at_ms, _ in left.values() if opens_at_ms]
         if self.opens_at_ms is not None:
-            opening.append(self.opens_at_ms)
-        self.opens_at_ms = min(opening, default=None)
+            times.append(self.opens_at_ms)
+        self.opens_at_ms = min(times, default=None)
+        if not left:
+            return None
+        rows = as_json((lane, *waits) for lane, waits in left.items())
+        return "leave_lanes", {"rows": rows}
 
     def _lane(self, pool: str, row: Row) -> Lane:
         lane, kind, tenant, text, rank, vtime = row

@@ -23,9 +23,9 @@ from jobpool.core.rules.quotas.rules import Rules
 from jobpool.errors import UsageError
 from jobpool.store.statements.limits import encoded_values, values_from
 from jobpool.store.statements.parameters import as_json
-from jobpool.store.statements.session import Row, Session
+from jobpool.store.statements.session import Query, Row, Session
 
-_FEW = 100
+_FEW = 32
 MANY = 1000
 """Jobs that are stamped in one claim, at most."""
 _SOME = 250
@@ -68,6 +68,15 @@ class _Look(NamedTuple):
     is_walk: bool = False
 
 
+class Looking(NamedTuple):
+    """A query for stragglers."""
+
+    looks: Sequence[_Look]
+    most: int
+    """Jobs that are looked at in each place."""
+    query: Query
+
+
 class Walk:
     """Where one store object has looked for stragglers."""
 
@@ -77,20 +86,41 @@ class Walk:
         self._finds = False
         """There were some: to look for more is worth the time."""
 
-    def find(self, session: Session, kinds: Sequence[Kind], now_ms: int) -> list[int]:
-        """Return some stragglers of kinds."""
+    def first(self, kinds: Sequence[Kind], now_ms: int) -> Looking:
+        """Return where to look first."""
         walks = self._finds or abs(now_ms - self._walked_ms) >= _WALK_EVERY_MS
         if walks:
             self._walked_ms = now_ms
-        looks = [look for kind in kinds for look in self._looks(kind, walks=walks)]
+        return self._asking(
+            [look for kind in kinds for look in self._looks(kind, walks=walks)]
+        )
+
+    def found(
+        self, session: Session, looking: Looking, rows: Sequence[Row]
+    ) -> list[int]:
+        """Return some stragglers.
+
+        Args:
+            session: asked for more, because of what was seen first.
+            looking: where was looked first.
+            rows: what was seen there.
+        """
         found: list[int] = []
         for _ in range(_STEPS):
-            if not looks:
-                break
-            stray, looks = self._look(session, looks)
+            stray, more = self._seen(session, looking, rows)
             found += stray
+            if not more:
+                break
+            looking = self._asking(more)
+            name, given = looking.query
+            rows = session.rows(name, **given)
         self._finds = bool(found)
         return list(dict.fromkeys(found))
+
+    def _asking(self, looks: Sequence[_Look]) -> Looking:
+        most = max(_FEW, (MANY if self._finds else _SOME) // len(looks))
+        rows = as_json((*one.kind, one.priority, *one.place) for one in looks)
+        return Looking(looks, most, ("find_stragglers", {"rows": rows, "limit": most}))
 
     def _looks(self, kind: Kind, *, walks: bool) -> Iterator[_Look]:
         yield _Look(kind, _ABOVE_ALL, _BEGIN)  # Which priorities are there?
@@ -99,16 +129,11 @@ class Walk:
             if walks and known.end is not None:
                 yield _Look(kind, priority, known.walked_to, is_walk=True)
 
-    def _look(
-        self, session: Session, looks: Sequence[_Look]
+    def _seen(
+        self, session: Session, looking: Looking, rows: Sequence[Row]
     ) -> tuple[list[int], list[_Look]]:
-        """Look at jobs; return stragglers, and where else to look, by what was seen."""
-        most = max(_FEW, (MANY if self._finds else _SOME) // len(looks))
-        rows = session.rows(
-            "find_stragglers",
-            rows=as_json((*one.kind, one.priority, *one.place) for one in looks),
-            limit=most,
-        )
+        """Return stragglers, and where else to look, because of what was seen."""
+        looks, most, _ = looking
         found: list[int] = []
         more: list[_Look] = []
         for number, of_look in groupby(rows, key=itemgetter(0)):

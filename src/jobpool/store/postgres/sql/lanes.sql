@@ -282,30 +282,33 @@ FROM jobpool.jobs AS j
 WHERE j.id = ANY (ARRAY(SELECT id FROM first)) AND j.state || '' = 'runnable'
 FOR UPDATE OF j SKIP LOCKED
 
--- name: lanes_left
--- :ids of lanes. When the first job was due that each still has; NULL: it has none.
-SELECT
-  lane.id::bigint,
-  (
-    SELECT r.run_at_ms
-    FROM jobpool.jobs AS r
-    WHERE r.lane = lane.id::bigint AND r.state = 'runnable'
-    ORDER BY r.run_at_ms, r.id
-    LIMIT 1
-  )
-FROM jsonb_array_elements_text(%(ids)s::jsonb) AS lane (id)
-
--- name: change_lanes
--- :rows holds [id, waits, vtime, open_at, blocked_by]; NULL: the time stays. The lanes
--- are locked already.
+-- name: leave_lanes
+-- :rows holds [id, time, bucket] of lanes, which are locked: what each waits for, unless it
+-- has no job any more; and when its first one was due.
 UPDATE jobpool.lanes AS l
 SET
-  waits = (changed.value ->> 1)::integer = 1,
-  vtime = coalesce((changed.value ->> 2)::double precision, l.vtime),
-  open_at_ms = (changed.value ->> 3)::bigint,
-  blocked_by = (changed.value ->> 4)::bigint
-FROM jsonb_array_elements(%(rows)s::jsonb) AS changed
-WHERE l.id = (changed.value ->> 0)::bigint
+  waits = remaining.run_at_ms IS NOT NULL,
+  vtime = coalesce(remaining.run_at_ms, l.vtime),
+  open_at_ms = CASE
+    WHEN remaining.run_at_ms IS NULL THEN 0
+    ELSE remaining.open_at_ms
+  END,
+  blocked_by = CASE WHEN remaining.run_at_ms IS NOT NULL THEN remaining.blocked_by END
+FROM (
+  SELECT
+    (value ->> 0)::bigint AS id,
+    (value ->> 1)::bigint AS open_at_ms,
+    (value ->> 2)::bigint AS blocked_by,
+    (
+      SELECT r.run_at_ms
+      FROM jobpool.jobs AS r
+      WHERE r.lane = (value ->> 0)::bigint AND r.state = 'runnable'
+      ORDER BY r.run_at_ms, r.id
+      LIMIT 1
+    ) AS run_at_ms
+  FROM jsonb_array_elements(%(rows)s::jsonb)
+) AS remaining
+WHERE l.id = remaining.id
 
 -- name: open_lanes_of_rules
 -- What is in force has changed. Those that would have to wait longest.

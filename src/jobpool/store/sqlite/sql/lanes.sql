@@ -262,27 +262,28 @@ WHERE j.id IN (
   LIMIT :limit
 )
 
--- name: lanes_left
--- :ids of lanes. When the first job was due that each still has; NULL: it has none.
-SELECT
-  lane.value,
-  (
-    SELECT min(r.run_at_ms)
-    FROM jobpool_jobs AS r
-    WHERE r.lane = lane.value AND r.state = 'runnable'
-  )
-FROM json_each(:ids) AS lane
-
--- name: change_lanes
--- :rows holds [id, waits, vtime, open_at, blocked_by]; NULL: the time stays.
+-- name: leave_lanes
+-- :rows holds [id, time, bucket] of lanes: what each waits for, unless it has no job any
+-- more; and when its first one was due.
 UPDATE jobpool_lanes
 SET
-  waits = json_extract(changed.value, '$[1]'),
-  vtime = coalesce(json_extract(changed.value, '$[2]'), vtime),
-  open_at_ms = json_extract(changed.value, '$[3]'),
-  blocked_by = json_extract(changed.value, '$[4]')
-FROM json_each(:rows) AS changed
-WHERE jobpool_lanes.id = json_extract(changed.value, '$[0]')
+  waits = left.run_at_ms IS NOT NULL,
+  vtime = coalesce(left.run_at_ms, vtime),
+  open_at_ms = iif(left.run_at_ms IS NULL, 0, left.open_at_ms),
+  blocked_by = iif(left.run_at_ms IS NULL, NULL, left.blocked_by)
+FROM (
+  SELECT
+    json_extract(value, '$[0]') AS id,
+    json_extract(value, '$[1]') AS open_at_ms,
+    json_extract(value, '$[2]') AS blocked_by,
+    (
+      SELECT min(r.run_at_ms)
+      FROM jobpool_jobs AS r
+      WHERE r.lane = json_extract(value, '$[0]') AND r.state = 'runnable'
+    ) AS run_at_ms
+  FROM json_each(:rows)
+) AS left
+WHERE jobpool_lanes.id = left.id
 
 -- name: open_lanes_of_rules
 -- What is in force has changed. Those that would have to wait longest.
