@@ -361,6 +361,8 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
     """Runnable jobs that wait for it."""
     blocked: int = 0
     """Its buckets that are full, used up or blocked."""
+    bucket: BucketRow | None = None
+    """Its bucket, if it has just one; None as well: nothing has used it yet."""
     paused: PauseRow | None = None
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from jobpool.core.rules.quotas.allot import BucketState, cost_in
 from jobpool.core.rules.quotas.definition import (
     KIND_PREFIX,
@@ -79,6 +81,21 @@ def bucket_row(
         blocked_until_ms=bucket.block_until_ms if is_blocked else None,
         reason=None if found is None else found.why,
     )
+
+
+def only_bucket(
+    quota: Quota, rows: Sequence[BucketRow], waiting: int
+) -> BucketRow | None:
+    """Return the bucket of a quota that counts by nothing; None: it is not used yet.
+
+    Args:
+        quota: as it is in force.
+        rows: its buckets, also those from when it counted by something.
+        waiting: jobs that wait for the quota.
+    """
+    found = (row for row in rows if quota.per is None and not row.value)
+    row = next(found, None)
+    return None if row is None else msgspec.structs.replace(row, waiting=waiting)
 
 
 def wait_of(

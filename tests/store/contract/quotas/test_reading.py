@@ -81,6 +81,20 @@ def test_quotas_are_listed_with_their_use(store):
     assert (a.name, a.quota.per, a.kinds) == ("a", "args.vendor", (KIND,))
     assert (a.used, a.waiting, a.blocked, a.paused) == (3, 1, 1, None)
     assert (b.name, b.kinds, b.used, b.waiting) == ("b", (OTHER, KIND), 0, 0)
+    assert a.bucket is None
+    assert [b.bucket] == store.buckets("b")
+
+
+def test_a_quota_with_one_bucket_is_listed_with_it(store):
+    """As soon as something has used it: with all the jobs that wait for it."""
+    publish(store, quota(concurrency=2))
+    (row,) = store.quotas()
+    assert row.bucket is None
+    enqueue(store, 5)
+    lease(store)
+    (row,) = store.quotas()
+    assert [row.bucket] == store.buckets("stripe")
+    assert (row.bucket.used, row.bucket.waiting) == (2, 3)
 
 
 def test_buckets_are_listed_with_those_first_that_most_jobs_wait_for(store, clock):

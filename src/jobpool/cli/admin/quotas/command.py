@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from jobpool.cli.admin.quotas.changing import reset_quota, set_quota
-from jobpool.cli.admin.quotas.reading import listed, show_quota
+from jobpool.cli.admin.quotas.reading import show_quota
 from jobpool.cli.admin.quotas.records import (
     COLUMNS,
     RIGHT,
@@ -51,16 +51,16 @@ def quotas(
         group_flags(ctx, store=store, config=config, as_json=as_json)
         return
     with opened(own_sources(store, config)) as found:
-        rows = listed(found, found.quotas())
+        rows = found.quotas()
     now = now_ms()
     if as_json:
-        for one in rows:
-            print_json(encodable(quota_object(one)))
+        for row in rows:
+            print_json(encodable(quota_object(row)))
     elif rows:
-        print_rows(COLUMNS, [cells(one, now) for one in rows], right=RIGHT, spare=SPARE)
-        for one in rows:
-            if one.row.differing:
-                note = f"quota {one.row.name}: {one.row.differing}"
+        print_rows(COLUMNS, [cells(row, now) for row in rows], right=RIGHT, spare=SPARE)
+        for row in rows:
+            if row.differing:
+                note = f"quota {row.name}: {row.differing}"
                 click.echo(f"note: {one_line(note)}", err=True)
     else:
         click.echo(

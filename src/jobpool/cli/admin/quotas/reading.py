@@ -10,7 +10,6 @@ import msgspec
 from jobpool.cli.admin.quotas.records import (
     BUCKET_COLUMNS,
     BUCKET_RIGHT,
-    Listed,
     bucket_cells,
     bucket_object,
     facts,
@@ -33,16 +32,6 @@ from jobpool.store.protocol import Store
 from jobpool.store.records import BucketRow, QuotaRow
 
 _BUCKETS_MAX = 10_000
-
-
-def listed(store: Store, rows: Sequence[QuotaRow]) -> list[Listed]:
-    """Return quotas, each with its bucket if it has just one."""
-    found = []
-    for row in rows:
-        has_one = row.quota is not None and row.quota.per is None
-        buckets = store.buckets(row.name, 1) if has_one else []
-        found.append(Listed(row, buckets[0] if buckets else None))
-    return found
 
 
 @click.command("show")
@@ -81,8 +70,7 @@ def show_quota(
     now = now_ms()
     has_one = row.quota is not None and row.quota.per is None
     if as_json:
-        first = buckets[0] if buckets and has_one else None
-        whole = quota_object(Listed(row, first))
+        whole = quota_object(row)
         whole["costs"] = costs
         whole["buckets"] = [bucket_object(bucket) for bucket in buckets]
         print_json(encodable(whole))

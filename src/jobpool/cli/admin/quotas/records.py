@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from jobpool.cli.jobs.quota_words import (
     costs_words,
@@ -34,17 +34,9 @@ TENANT_COLUMNS = (
 TENANT_RIGHT = ("CAP", "RATE", "BURST", "USED", "WAITING")
 
 
-class Listed(NamedTuple):
-    """A quota, and its bucket if it has just one."""
-
-    row: QuotaRow
-    bucket: BucketRow | None
-    """None: it counts by something, only a host knows it, or nothing used it yet."""
-
-
-def cells(one: Listed, now_ms: int) -> tuple[Any, ...]:
+def cells(row: QuotaRow, now_ms: int) -> tuple[Any, ...]:
     """Return a quota's line in the list."""
-    row, quota = one.row, one.row.quota
+    quota = row.quota
     cap, rate, burst = _numbers(quota)
     is_counted = quota is not None and not quota.host_only
     return (
@@ -54,10 +46,10 @@ def cells(one: Listed, now_ms: int) -> tuple[Any, ...]:
         rate,
         burst,
         row.used if is_counted and cap is not None else None,
-        _free(one),
+        _free(row),
         row.waiting or None,
         origin(row),
-        state_words(one, now_ms),
+        state_words(row, now_ms),
     )
 
 
@@ -70,13 +62,13 @@ def _numbers(rule: Quota | Tenant | None) -> tuple[Any, Any, Any]:
     return rule.concurrency, None if rate is None else str(rate), burst
 
 
-def _free(one: Listed) -> int | None:
+def _free(row: QuotaRow) -> int | None:
     """Return how many permits can be had now of a quota with one bucket."""
-    quota = one.row.quota
+    quota = row.quota
     if quota is None or quota.host_only or quota.per is not None:
         return None
-    if one.bucket is not None:
-        return free(one.bucket)
+    if row.bucket is not None:
+        return free(row.bucket)
     known = (quota.concurrency, quota.burst_in_force)
     return min((number for number in known if number is not None), default=None)
 
@@ -87,9 +79,8 @@ def origin(row: QuotaRow) -> str | None:
     return said if row.override is None else "set"
 
 
-def state_words(one: Listed, now_ms: int) -> str:
+def state_words(row: QuotaRow, now_ms: int) -> str:
     """Return what a quota does at present to the jobs that need it."""
-    row, bucket = one.row, one.bucket
     if row.paused is not None:
         return paused_words(row.paused, now_ms)
     if row.quota is None:
@@ -98,7 +89,7 @@ def state_words(one: Listed, now_ms: int) -> str:
         return "each host counts its own"
     if row.quota.per is not None:
         return f"{counted(row.blocked, 'bucket')} closed" if row.blocked else "open"
-    return "open" if bucket is None else bucket_state(bucket, now_ms)
+    return "open" if row.bucket is None else bucket_state(row.bucket, now_ms)
 
 
 def bucket_state(bucket: BucketRow, now_ms: int) -> str:
@@ -215,10 +206,9 @@ def tenant_origin(row: TenantRow, now_ms: int) -> str | None:
     return " ".join(filter(None, (f"set{by}", ago(row.updated_at_ms, now_ms))))
 
 
-def quota_object(one: Listed) -> dict[str, Any]:
+def quota_object(row: QuotaRow) -> dict[str, Any]:
     """Return a quota for ``--json``."""
-    row, quota = one.row, one.row.quota
-    override = row.override
+    quota, override = row.quota, row.override
     return {
         "quota": row.name,
         "published": quota is not None,
@@ -239,7 +229,7 @@ def quota_object(one: Listed) -> dict[str, Any]:
         "differing": row.differing,
         "kinds": list(row.kinds),
         "used": row.used,
-        "free": _free(one),
+        "free": _free(row),
         "waiting": row.waiting,
         "closed_buckets": row.blocked,
         **_pause_object(row.paused),

@@ -16,6 +16,7 @@ from jobpool.store.records import BucketRow, QuotaRow, QuotaWait, TenantRow
 from jobpool.store.statements.quotas import (
     bucket_row,
     differing_of,
+    only_bucket,
     shortage,
     wait_of,
 )
@@ -40,6 +41,7 @@ class QuotaReading:
                 if run.ended_at_ms is None
                 for quota in run.limits.quotas
             }
+            waits, _ = self._waiting(rules, now_ms)
             found = []
             for name in sorted(rules.quotas):
                 rows = self._buckets(name, rules, now_ms)
@@ -54,8 +56,9 @@ class QuotaReading:
                         differing=differing_of(rules, name),
                         kinds=self._kinds_of(name, rules),
                         used=sum(row.used for row in rows if row.cap is not None),
-                        waiting=self._waiting(rules, now_ms)[0][name],
+                        waiting=waits[name],
                         blocked=sum(row.reason is not None for row in rows),
+                        bucket=only_bucket(rules.quotas[name], rows, waits[name]),
                         paused=pauses.get(("quota", name)),
                     )
                 )

@@ -25,6 +25,7 @@ from jobpool.store.statements.quotas import (
     HOLDERS_MAX,
     bucket_row,
     differing_of,
+    only_bucket,
     shortage,
     wait_of,
 )
@@ -74,6 +75,11 @@ class QuotaReading(Governing):
                 for kind in kinds
                 if any(need.quota == name for need in rules.needs_of(kind))
             )
+            waits_for_it = sum(
+                one.jobs
+                for one, short in waits
+                if any(use.quota == name for use in short)
+            )
             found.append(
                 QuotaRow(
                     name=name,
@@ -82,12 +88,9 @@ class QuotaReading(Governing):
                     differing=differing_of(rules, name),
                     kinds=tuple(sorted(needing)),
                     used=sum(row.used for row in rows if row.cap is not None),
-                    waiting=sum(
-                        one.jobs
-                        for one, short in waits
-                        if any(use.quota == name for use in short)
-                    ),
+                    waiting=waits_for_it,
                     blocked=sum(row.reason is not None for row in rows),
+                    bucket=only_bucket(rules.quotas[name], rows, waits_for_it),
                     paused=pauses.get(("quota", name)),
                 )
             )

@@ -5,7 +5,6 @@ import pytest
 from jobpool.cli.admin.quotas.records import (
     COLUMNS,
     TENANT_COLUMNS,
-    Listed,
     bucket_cells,
     cells,
     facts,
@@ -37,15 +36,15 @@ def bucket(**more):
     return BucketRow(**{"quota": "stripe", "value": "", **more})
 
 
-def line(found, one=None):
+def line(found):
     """Return a quota's line by column."""
-    return dict(zip(COLUMNS, cells(Listed(found, one), NOW_MS), strict=True))
+    return dict(zip(COLUMNS, cells(found, NOW_MS), strict=True))
 
 
 def test_a_line_has_what_is_used_free_and_waiting():
     """Free is what the cap and the rate both allow."""
     one = bucket(used=5, cap=8, free=2, waiting=7)
-    found = line(row(used=5, waiting=7, blocked=1), one)
+    found = line(row(used=5, waiting=7, blocked=1, bucket=one))
     assert (found["CAP"], found["RATE"], found["BURST"]) == (8, "10/s", 20)
     assert (found["USED"], found["FREE"], found["WAITING"]) == (5, 2, 7)
     assert (found["FROM"], found["STATE"]) == ("code", "open")
@@ -60,7 +59,7 @@ def test_a_quota_that_nothing_has_used_is_free():
 def test_a_closed_quota_says_until_when_before_it_says_why():
     """What is cut on a narrow terminal is the reason, not the time."""
     one = bucket(cap=8, reason="its service said wait", opens_at_ms=NOW_MS + 28_000)
-    assert line(row(), one)["STATE"] == "next permit in 28s: its service said wait"
+    assert line(row(bucket=one))["STATE"] == "next permit in 28s: its service said wait"
 
 
 def test_a_quota_of_many_buckets_counts_those_that_are_closed():
@@ -84,7 +83,7 @@ def test_what_only_a_host_counts_has_no_figures_here():
 def test_a_pause_says_when_it_ends_by_whom_and_why():
     """It outweighs all else that holds jobs back."""
     expected = "PAUSED, ends in 1m00s, by ann: vendor down"
-    assert line(row(paused=PAUSE), bucket(reason="full"))["STATE"] == expected
+    assert line(row(paused=PAUSE, bucket=bucket(reason="full")))["STATE"] == expected
 
 
 def test_a_quota_that_nobody_publishes_says_so():
@@ -123,7 +122,7 @@ def test_a_quota_is_told_with_its_numbers_and_who_says_them():
 def test_programs_get_numbers_and_times():
     """Of what was set as of what is in force."""
     override = Override(quota="stripe", rate=parse_rate("5/s"), who="ann")
-    found = quota_object(Listed(row(override=override, paused=PAUSE), None))
+    found = quota_object(row(override=override, paused=PAUSE))
     assert found["rate"] == "10/s"
     assert found["set"]["rate"] == "5/s"
     assert found["free"] == 8
