@@ -28,6 +28,13 @@ ENDED_AFTER_S = 0.1
 """The server ends a transaction whose host sleeps, and with it the hold on its job."""
 
 
+class _HandlersStore(MemoryStore):
+    """What a handler writes: permits stay until its supervisor has settled."""
+
+    def _end_permits(self, token: int, *, unbegun: bool = False) -> None:
+        del token, unbegun
+
+
 class Completions:
     """The handlers' own transactions on the store."""
 
@@ -84,7 +91,7 @@ class Completions:
             return False
         row = self._database.jobs.get(frame.id)
         held = None if row is None else row.held
-        store = MemoryStore(
+        store = _HandlersStore(
             self._database,
             clock=world.store_clock(tree.run.host),
             queue_depth_max=0,

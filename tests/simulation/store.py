@@ -252,6 +252,7 @@ class SimStore(MemoryStore):
                 before = jobs.get(one.id)
                 if self._world.completions.stands(one.id, one.token):
                     receipt = Receipt.COMPLETED
+                    self._end_permits(one.token)
                 elif self._world.is_locked(one.id):
                     self._world.sometimes["an open transaction held a job"] += 1
                     receipt = Receipt.LATER
