@@ -373,7 +373,7 @@ class BucketRow(msgspec.Struct, frozen=True, kw_only=True):
     value: str
     """What it is the bucket of; without `per` it is empty."""
     used: int = 0
-    """Permits of the cap that are in use."""
+    """Permits of the cap that are in use; without one: 0."""
     cap: int | None = None
     free: int | None = None
     """Permits of the rate that can be taken now; None: it has none."""

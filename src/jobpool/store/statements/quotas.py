@@ -73,7 +73,7 @@ def bucket_row(
     return BucketRow(
         quota=quota,
         value=value,
-        used=bucket.in_use,
+        used=0 if limit.concurrency is None else bucket.in_use,
         cap=limit.concurrency,
         free=free,
         waiting=waiting,

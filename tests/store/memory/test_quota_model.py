@@ -1,0 +1,25 @@
+"""Quotas of the store in memory against the plain model."""
+
+from pathlib import Path
+
+from jobpool.store.memory.database import MemoryDatabase
+from jobpool.store.memory.store import MemoryStore
+from support.store.hypothesis_machine import depth
+from support.store.quota_machine import QuotaMachine
+
+
+class MemoryQuotaMachine(QuotaMachine):
+    """The model beside a store in memory."""
+
+    def make_store(self):
+        database = MemoryDatabase("model")
+        return lambda: MemoryStore(
+            database,
+            clock=self.clock,
+            queue_depth_max=10**6,
+            run_root=Path("/nonexistent"),
+        )
+
+
+TestMemoryQuotas = MemoryQuotaMachine.TestCase
+TestMemoryQuotas.settings = depth(80, 50)
