@@ -112,6 +112,7 @@ class Buckets:
             "contested_buckets", before_ms=self._now_ms - SWEEP_EVERY_MS, limit=limit
         )
         ids = [row[0] for row in rows]
+        self._has_locked |= bool(ids)
         self._read(row for row in rows if row[0] not in self.states)
         if ids:
             self._sweep(ids)

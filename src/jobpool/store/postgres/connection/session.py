@@ -31,14 +31,34 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _BEGIN, _BEGUN, _SAVEPOINT = "begin", "begun", "savepoint"
 _BEGINNING = (_BEGIN, _BEGUN)
 _COMMITTED = b"COMMIT"
-_KEPT = frozenset(
-    {"insert_job", "lease_status", "lease_candidates", "lease_jobs", "room_left"}
+_CLAIM_READS = frozenset(
+    {
+        *("lanes_look", "find_stragglers", "last_of_priority", "open_lanes"),
+        *("lock_buckets", "try_buckets", "permits_in_use", "lock_lanes"),
+        *("lane_heads", "contested_buckets", "wanted_buckets"),
+        "freed_buckets",
+    }
+)
+"""What leasing from lanes reads and locks."""
+_CLAIM_WRITES = frozenset(
+    {
+        *("take_lane_notes", "join_lanes", "take_bucket_notes", "free_lanes"),
+        *("insert_permits", "leave_lanes", "change_buckets", "open_due_lanes"),
+        *("free_permits", "note_refunds"),
+    }
+)
+_KEPT = (
+    _CLAIM_READS
+    | _CLAIM_WRITES
+    | {
+        *("insert_job", "lease_status", "lease_candidates", "lease_jobs", "room_left"),
+    }
 )
 """Their plans are kept. Once a transaction runs any other query with parameters, it
 plans all of them each time."""
-_READS = frozenset(
-    {"lease_status", "lease_candidates", "count_runnable", "room_left", "rollback"}
-)
+_READS = _CLAIM_READS | {
+    *("lease_status", "lease_candidates", "count_runnable", "room_left", "rollback"),
+}
 """They change nothing: a transaction of these only is rolled back, since a commit waits
 for the disk, and is in doubt if its answer is lost. An idle supervisor does no more."""
 _TIMELINE = slice(0, 8)
