@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jobpool.core.config.settings import Retention
-from jobpool.core.jobs.job import FINISHED, JobState, Progress
+from jobpool.core.jobs.job import (
+    FINISHED,
+    JobState,
+    PermitAsk,
+    PermitReturn,
+    Progress,
+    Throttle,
+)
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreUnavailable
 from jobpool.operations.arguments.replay import Replacement, Replay, successor
@@ -40,6 +47,7 @@ from support.crash_points.preparations import (
     finished,
     leased,
     made_by_version,
+    metered,
     moving,
     nothing,
     open_at,
@@ -49,8 +57,10 @@ from support.crash_points.preparations import (
     without_run,
 )
 from support.store.old_stores import old_versions
+from support.store.quotas import publish, quota
 from support.store.scheduling import declared
 from support.store.storing import (
+    KINDS,
     ManualClock,
     begin_run,
     ended,
@@ -153,6 +163,35 @@ def _reclaim_run(store, leases):
         return []
     running = frozenset(one.token for one in leases[:2])
     return reclaim(store, run, running=running, now_ms=ManualClock().now_ms)
+
+
+def _take_permits(store, given):
+    """Ask for permits beside the leases' own; one bucket has too few."""
+    _, (one, other) = given
+    asks = ((one, 1, "acme"), (one, 2, "bolt"), (other, 1, "acme"), (other, 2, "acme"))
+    return store.take_permits(
+        "run-1", [PermitAsk(a.id, a.token, n, "vendor", value) for a, n, value in asks]
+    )
+
+
+def _settle_metered(store, given):
+    """End attempts that hold permits: unbegun, throttled, and well."""
+    (first, second, third), _ = given
+    throttled = msgspec.structs.replace(
+        snoozed(second), throttle=Throttle("vendor", "bolt", 60_000)
+    )
+    return store.settle([handed_back(first), throttled, succeeded(third)])
+
+
+def _reclaim_metered(store, given):
+    return _reclaim_run(store, given[0])
+
+
+def _publish_again(store, _given):
+    """Let another run publish the same, but for one number; whole, or not at all."""
+    with store.transaction():  # Else the wish for the format is one of its own.
+        named = quota("vendor", concurrency=1, per="args.vendor")
+        publish(store, named, run_id="run-2")
 
 
 def _restore(store, _given):
@@ -286,6 +325,31 @@ OPERATIONS = {
             lambda store, leases: store.settle(
                 [snoozed(leases[7]), misfit(leases[8]), succeeded(leases[9])]
             ),
+        ),
+    ),
+    "quotas": Operation(
+        metered,
+        (
+            lambda store, _given: store.lease("run-1", {"cpu": 4}, KINDS),
+            _settle_metered,
+            _take_permits,
+            lambda store, _given: store.lease("run-1", {"cpu": 9}, KINDS),
+            lambda store, given: store.return_permits(
+                [PermitReturn(one.token, 1) for one in given[1]]
+            ),
+            lambda store, _given: store.block_buckets([Throttle("paced", "", 900)]),
+            lambda store, given: store.settle([succeeded(given[1][0])]),
+            lambda store, _given: store.lease("run-1", {"cpu": 9}, KINDS),
+            lambda store, _given: store.reset_quota("paced"),
+            lambda store, _given: store.lease("run-1", {"cpu": 9}, KINDS),
+        ),
+    ),
+    "quotas-reclaim": Operation(
+        metered,
+        (
+            _reclaim_metered,
+            _publish_again,
+            lambda store, _given: store.lease("run-2", {"cpu": 9}, KINDS),
         ),
     ),
     "result-parts": Operation(

@@ -17,8 +17,10 @@ from jobpool.store.opening import open_store
 from jobpool.store.sqlite import tokens
 from jobpool.store.sqlite.connection import connect, write_lock
 from support.store.old_stores import make_old
+from support.store.quotas import KIND, OTHER, enqueue, publish, quota
 from support.store.scheduling import declared
 from support.store.storing import (
+    KINDS,
     ManualClock,
     begin_run,
     ended,
@@ -131,6 +133,23 @@ def scheduled(directory):
         store.tick()
         store.settle([succeeded(granted[0]), ended(granted[1], now_ms=clock.utc_ms())])
         store.put_schedule(declared("more", every_ms=1000))
+
+
+def metered(directory):
+    """Have jobs that quotas hold back, some of no lane yet, and some that run."""
+    with contextlib.closing(open_at(directory)) as store:
+        named = [
+            quota("vendor", concurrency=2, per="args.vendor"),
+            quota("paced", rate="10/s", burst=12),
+        ]
+        publish(store, *named, caps={KIND: 5})
+        for vendor in ("acme", "bolt", "coil"):
+            enqueue(store, 3, values={"vendor": vendor})
+            store.enqueue([new_job(payload=b'{"vendor":"%s"}' % vendor.encode())])
+        store.enqueue([new_job(OTHER)] * 2)
+        granted = store.lease("run-1", {"cpu": 3}, KINDS).leases
+        plain = store.lease("run-1", {"cpu": 2}, {"cpu": (OTHER,)}).leases
+        return granted, plain
 
 
 def dead_run(directory):

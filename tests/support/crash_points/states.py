@@ -26,8 +26,11 @@ from support.crash_points.preparations import (
 
 ABSENT = "no file"
 _SHM = "jobs.db-shm"
-_VARYING = ("b'overwritten'", "b'ref_key_high'", "b'ref_key_low'")
-"""A failed commit that was overwritten belongs to no state; the keys are random."""
+_VARYING = tuple(
+    f"b'{name}'"
+    for name in ("overwritten", "ref_key_high", "ref_key_low", "limits_version")
+)
+"""A failed commit that was overwritten belongs to no state; the others are random."""
 
 
 class Reference(NamedTuple):
