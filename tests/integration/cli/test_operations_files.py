@@ -24,6 +24,7 @@ from jobpool.core.units import duration_s, size_bytes
 from jobpool.store.opening import open_store
 from support.postgres.server import query_of, server
 from support.site.supervising import PATIENCE_S
+from support.store.quotas import KIND, publish, quota, stamped
 from support.store.storing import begin_run, kind_record, lease, new_job, succeeded
 
 ROOT = Path(__file__).parents[3]
@@ -344,3 +345,18 @@ def test_the_queries_count_what_more_supervisors_could_run(store):
     assert (found["cpu-depth"], found["io-depth"]) == (4.0, 2.0)
     assert isinstance(found["cpu-depth"], float)
     assert 0 < found["oldest-age"] < PATIENCE_S
+
+
+def test_the_queries_do_not_count_what_waits_for_a_quota(store):
+    """Supervisors would be added without end, for jobs that may not begin."""
+    publish(store, quota(concurrency=1))
+    store.enqueue([stamped()] * 5)
+    (first,) = lease(store, "run-1", 9, "cpu", {"cpu": [KIND]})
+    assert answers(store) == {
+        "cpu-depth": 1.0,  # the one that runs
+        "io-depth": 0.0,
+        "oldest-age": 0.0,
+    }
+    store.settle([succeeded(first)])
+    assert len(lease(store, "run-1", 9, "cpu", {"cpu": [KIND]})) == 1
+    assert answers(store)["cpu-depth"] == 1.0

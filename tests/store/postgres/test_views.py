@@ -4,7 +4,8 @@ import pytest
 
 from jobpool.core.jobs.outcome import Outcome
 from support.postgres.server import query_of, server
-from support.store.storing import ended, lease_one, new_job
+from support.store.quotas import publish, quota, stamped
+from support.store.storing import ended, lease, lease_one, new_job
 
 
 @pytest.fixture
@@ -39,6 +40,17 @@ def test_views_show_leases_and_waiting_jobs(store, ask):
     granted = lease_one(store)
     (held,) = ask("SELECT id, supervisor FROM leases")
     assert held == (granted.id, "run-1")
-    assert ask("SELECT pool, kind, jobs FROM oldest_runnable") == [
-        ("cpu", "shop.thumbnail", 2)
+    assert ask("SELECT pool, kind, jobs, blocked FROM oldest_runnable") == [
+        ("cpu", "shop.thumbnail", 2, 0)
     ]
+
+
+def test_views_tell_what_waits_for_a_quota(store, ask):
+    """Its age is not that of what could run."""
+    publish(store, quota(concurrency=1, per="tenant"))
+    store.enqueue([stamped(tenant="a")] * 3)
+    lease(store)
+    view = "SELECT jobs, blocked, oldest_open_age_s IS NULL FROM oldest_runnable"
+    assert ask(view) == [(2, 2, True)]
+    store.enqueue([stamped(tenant="b")] * 2)
+    assert ask(view) == [(4, 2, False)]

@@ -12,7 +12,8 @@ from jobpool.errors import FeatureHeldBack, StoreRefused
 from jobpool.store.opening import open_store
 from jobpool.store.sqlite.connection import connect
 from jobpool.store.statements.named_sql import load_migrations
-from support.store.storing import begin_run, ended, lease_one, new_job
+from support.store.quotas import publish, quota, stamped
+from support.store.storing import begin_run, ended, lease, lease_one, new_job
 
 NEWEST = len(load_migrations("sqlite"))
 
@@ -242,6 +243,19 @@ def test_views_show_dead_letters_leases_and_waiting_jobs(store, by_hand, clock):
     assert leases.fetchall() == [(2, "run-1", "2027-01-15 08:01:00")]
     waiting = by_hand.execute("SELECT pool, kind, jobs FROM jobpool_oldest_runnable")
     assert waiting.fetchall() == [("cpu", "shop.thumbnail", 1)]
+
+
+def test_views_tell_what_waits_for_a_quota(store, by_hand):
+    """Its age is not that of what could run."""
+    publish(store, quota(concurrency=1, per="tenant"))
+    store.enqueue([stamped(tenant="a")] * 3)
+    lease(store)
+    view = (
+        "SELECT jobs, blocked, oldest_open_age_s IS NULL FROM jobpool_oldest_runnable"
+    )
+    assert by_hand.execute(view).fetchall() == [(2, 2, 1)]
+    store.enqueue([stamped(tenant="b")] * 2)
+    assert by_hand.execute(view).fetchall() == [(4, 2, 0)]
 
 
 def test_reopening_needs_no_migration_lock(store_factory, by_hand):
