@@ -48,7 +48,7 @@ def cells(row: QuotaRow, now_ms: int) -> tuple[Any, ...]:
         row.used if is_counted and cap is not None else None,
         _free(row),
         row.waiting or None,
-        origin(row),
+        origin(row, now_ms),
         state_words(row, now_ms),
     )
 
@@ -73,10 +73,12 @@ def _free(row: QuotaRow) -> int | None:
     return min((number for number in known if number is not None), default=None)
 
 
-def origin(row: QuotaRow) -> str | None:
-    """Return who says a quota's numbers, shortly."""
-    said = None if row.quota is None else row.quota.source
-    return said if row.override is None else "set"
+def origin(row: QuotaRow, now_ms: int) -> str | None:
+    """Return who says a quota's numbers, shortly, and until when."""
+    if row.override is None:
+        return None if row.quota is None else row.quota.source
+    ends = ago(row.override.until_ms, now_ms)
+    return f"set, ends {ends}" if ends else "set"
 
 
 def state_words(row: QuotaRow, now_ms: int) -> str:

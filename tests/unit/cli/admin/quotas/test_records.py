@@ -93,6 +93,12 @@ def test_a_quota_that_nobody_publishes_says_so():
     assert (found["FROM"], found["STATE"]) == ("set", "nobody publishes it")
 
 
+def test_numbers_that_were_set_for_a_while_say_how_long_they_hold():
+    """Then those of the code are back."""
+    override = Override(quota="stripe", concurrency=3, until_ms=NOW_MS + 7_200_000)
+    assert line(row(override=override))["FROM"] == "set, ends in 2h00m"
+
+
 def test_a_quota_is_told_with_its_numbers_and_who_says_them():
     """A stranger sees what it does, and how to undo what was set."""
     override = Override(
