@@ -110,8 +110,10 @@ class Lanes:
         was_set_back = self._mend_times()
         is_due = self.opens_at_ms is not None and self.opens_at_ms <= now_ms
         notes: Sequence[Row] = self.take_notes() if has_buckets else ()
+        # Another claim holds what it has taken, and may be rolled back.
+        self.is_short |= bool(has_buckets and not notes)
         if has_lanes or strays or is_due or was_set_back:
-            self._join(is_due=is_due)
+            self._join(has_notes=has_lanes, is_due=is_due)
             look, *found = session.ask(("lanes_look", {}), *opening)
             ((*_, self.opens_at_ms),) = look
         lanes = self._by_pool(kinds, found)
@@ -136,10 +138,10 @@ class Lanes:
         found = self._session.rows("jobs_of_lanes", ids=as_json(ids), limit=MANY)
         stamp(self._session, self._rules, [job_id for (job_id,) in found])
         self.is_short |= len(found) >= MANY
-        self._join(is_due=False)
+        self._join(has_notes=False)
         return True
 
-    def _join(self, *, is_due: bool) -> None:
+    def _join(self, *, has_notes: object, is_due: bool = False) -> None:
         """Let lanes wait that have got jobs, by their notes; open due ones."""
         queries: list[Query] = [("take_lane_notes", {"limit": CHORES})]
         if is_due:
@@ -149,7 +151,7 @@ class Lanes:
         noted = sorted({lane for (lane,) in rows})
         if noted:
             self._session.run("join_lanes", ids=as_json(noted))
-        self.is_short |= len(rows) >= CHORES
+        self.is_short |= len(rows) >= CHORES or bool(has_notes and not rows)
 
     def take_notes(self) -> Sequence[Row]:
         """Return notes of buckets, which are gone then."""
