@@ -19,7 +19,7 @@ from jobpool.store.opening import open_store
 from jobpool.store.postgres.connection.session import queries_of
 from support.postgres.server import query_of, server
 
-BIG = ("jobs", "attempts")
+BIG = ("jobs", "attempts", "lanes", "buckets", "permits")
 ROWS = 20_000
 BATCH = 500
 NOW_MS = 1_800_000_000_000
@@ -102,6 +102,10 @@ PKEY = {"jobs_pkey": "id"}
 OLD = {"before_ms": NOW_MS, "limit": 1000}
 RUNNABLE = {"jobs_runnable": "pool kind"}
 PENDING = {"jobs_pending": "run_at_ms"}
+IN_LANE = {"jobs_in_lane": "lane"}
+LANES = {"lanes_pkey": "id"}
+BUCKETS = {"buckets_pkey": "id"}
+STRAGGLING = json.dumps([["cpu", "shop.thumbnail", 0, n, n] for n in range(4)])
 OF_JOB = {"attempts_of_job": "job_id"}
 RUN = {"run_id": "run-1"}
 OF_SCHEDULE = {
@@ -164,6 +168,52 @@ RULES = {
     "number_jobs": Rule({"rows": places(2)}, PKEY),
     "reopen_ticks": Rule({"ids": IDS}, PKEY | OF_SCHEDULE),
     "ticks_of_jobs": Rule({"ids": IDS}, PKEY | OF_SCHEDULE),
+    "find_stragglers": Rule(
+        {"rows": STRAGGLING, "limit": 100},
+        {"jobs_runnable": "pool kind priority"},
+    ),
+    "last_of_priority": Rule(
+        {"pool": "cpu", "kind": "shop.thumbnail", "priority": 0},
+        {"jobs_runnable": "pool kind priority"},
+        in_order="jobs_runnable",
+    ),
+    "hold_stragglers": Rule({"ids": IDS, "kinds": KINDS}, PKEY),
+    "stamp_jobs": Rule({"rows": places(3)}, PKEY),
+    "jobs_of_lanes": Rule({"ids": IDS, "limit": 100}, IN_LANE),
+    "lane_heads": Rule(
+        {"ids": IDS, "limit": 64, "now_ms": NOW_MS} | RUN, IN_LANE | PKEY
+    ),
+    "join_lanes": Rule({"ids": IDS}, IN_LANE | LANES),
+    "leave_lanes": Rule({"rows": places(3)}, IN_LANE | LANES),
+    "open_lanes": Rule(
+        {"pool": "cpu", "kinds": KINDS, "limit": 64, "now_ms": NOW_MS},
+        {"lanes_open": "pool kind"},
+        in_order="lanes_open",
+    ),
+    "lanes_look": Rule({}, {"lanes_opening": ""}, in_order="lanes_opening"),
+    "open_due_lanes": Rule(
+        {"now_ms": NOW_MS, "limit": 1000}, {"lanes_opening": "open_at_ms"}
+    ),
+    "lock_lanes": Rule({"ids": IDS}, LANES),
+    "free_lanes": Rule({"bucket": 7, "limit": 64}, {"lanes_blocked": "blocked_by"}),
+    "wanted_buckets": Rule({"ids": IDS}, {"lanes_blocked": "blocked_by"}),
+    "lock_buckets": Rule({"ids": IDS}, BUCKETS),
+    "try_buckets": Rule({"ids": IDS}, BUCKETS),
+    "change_buckets": Rule({"rows": places(5)}, BUCKETS),
+    "contested_buckets": Rule(
+        {"before_ms": NOW_MS, "limit": 100},
+        {"buckets_contested": "checked_at_ms"},
+        in_order="buckets_contested",
+    ),
+    "permits_in_use": Rule({"ids": IDS}, {"permits_pkey": "bucket"}),
+    "sweep_permits": Rule(
+        {"ids": IDS}, {"permits_pkey": "bucket", "runs_pkey": "id"} | PKEY
+    ),
+    "free_permits": Rule({"tokens": IDS}, {"permits_of_token": "token"}),
+    "return_permits": Rule({"rows": places(2)}, {"permits_of_token": "token"}),
+    "permits_asked": Rule(
+        {"rows": places(4)} | RUN, {"permits_pkey": "bucket token n"} | PKEY
+    ),
     "delete_jobs": Rule({"ids": IDS}, PKEY),
     "delete_attempts": Rule({"ids": IDS}, OF_JOB),
     "history_of": Rule({"rows": places(2)}, OF_JOB),

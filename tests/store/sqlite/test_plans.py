@@ -5,10 +5,12 @@ import re
 import pytest
 
 from jobpool.store.statements.named_sql import load_queries
+from support.store.quotas import KIND, OTHER, enqueue, publish, quota
 from support.store.storing import KINDS, lease, new_job, succeeded
 
 QUERIES = load_queries("sqlite")
 BACKLOG = 5000
+BOTH = {KIND: ["stripe"], OTHER: ["other"]}
 
 
 def plan_of(connection, name):
@@ -72,6 +74,28 @@ def lines_of(connection, name):
         ("ticks_of_jobs", "jobpool_ticks_nominal (schedule=? AND nominal_at_ms>?)"),
         ("prune_skipped", "jobpool_ticks_skipped (ended_at_ms<?)"),
         ("skip_ticks_of", "jobpool_ticks_open (schedule=?)"),
+        ("find_stragglers", "priority=? AND run_at_ms=? AND id>?)"),
+        ("find_stragglers", "priority=? AND run_at_ms>?)"),
+        ("find_stragglers", "_runnable (pool=? AND kind=? AND priority<?)"),
+        (
+            "last_of_priority",
+            "jobpool_jobs_runnable (pool=? AND kind=? AND priority=?)",
+        ),
+        ("jobs_of_lanes", "jobpool_jobs_in_lane (lane=?)"),
+        ("lane_heads", "jobpool_jobs_in_lane (lane=?)"),
+        ("leave_lanes", "jobpool_jobs_in_lane (lane=?)"),
+        ("join_lanes", "jobpool_jobs_in_lane (lane=?)"),
+        ("open_lanes", "jobpool_lanes_open (pool=? AND kind=?)"),
+        ("lanes_look", "jobpool_lanes_opening (open_at_ms>?)"),
+        ("open_due_lanes", "jobpool_lanes_opening (open_at_ms>? AND open_at_ms<?)"),
+        ("free_lanes", "jobpool_lanes_blocked (blocked_by=?)"),
+        ("wanted_buckets", "jobpool_lanes_blocked (blocked_by=?)"),
+        ("contested_buckets", "jobpool_buckets_contested (checked_at_ms<?)"),
+        ("free_permits", "jobpool_permits_of_token (token=?)"),
+        ("return_permits", "jobpool_permits_of_token (token=?)"),
+        ("used_buckets", "jobpool_buckets_of_quota (quota=?)"),
+        ("prune_lanes", "jobpool_lanes_idle (vtime<?)"),
+        ("prune_buckets", "jobpool_buckets_idle (checked_at_ms<?)"),
     ],
 )
 def test_each_search_uses_its_index(store, by_hand, name, index):
@@ -85,6 +109,7 @@ def is_table_scan(line):
     """Say whether a line of a plan scans one of our big tables."""
     big = ("jobpool_jobs", "jobpool_attempts", "jobpool_payloads")
     big += ("jobpool_results", "jobpool_result_parts")
+    big += ("jobpool_lanes", "jobpool_buckets", "jobpool_permits")
     aliases = {"SCAN j", "SCAN c", "SCAN r", "SCAN a", "SCAN p", "SCAN past"}
     if line in aliases:
         return True
@@ -124,6 +149,13 @@ def is_table_scan(line):
         "store_part",
         "end_draft",
         "drop_draft",
+        "hold_stragglers",
+        "stamp_jobs",
+        "lock_lanes",
+        "lock_buckets",
+        "change_buckets",
+        "sweep_permits",
+        "permits_asked",
     ],
 )
 def test_each_write_uses_the_primary_key(store, by_hand, name):
@@ -226,6 +258,49 @@ def test_a_backlog_of_other_jobs_costs_nothing(store, clock, which):
     work()
     after = steps_of(store, work)
     assert after < before * 1.2 + 20
+
+
+def blocked_jobs(store):
+    """Thousands of jobs in one lane whose bucket is full."""
+    enqueue(store, BACKLOG)
+    assert len(lease(store, kinds={"cpu": [KIND]})) == 1
+
+
+def blocked_buckets(store):
+    """Hundreds of lanes with buckets that open at times of their own."""
+    for number in range(BACKLOG // 10):
+        enqueue(store, 2, values={"vendor": str(number)})
+    while lease(store, kinds={"cpu": [KIND]}):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("fill", "numbers"),
+    [
+        (blocked_jobs, {"concurrency": 1}),
+        (blocked_buckets, {"rate": "1/h", "per": "args.vendor"}),
+    ],
+)
+def test_what_quotas_hold_back_costs_a_claim_nothing(store, fill, numbers):
+    """Jobs of another kind are leased in about as many steps."""
+    publish(store, quota(**numbers), quota("other", concurrency=9), needs=BOTH)
+
+    def work():
+        enqueue(store, 5, OTHER)
+        granted = lease(store, limit=5)
+        assert [one.kind for one in granted] == [OTHER] * 5
+        store.settle([succeeded(one) for one in granted])
+        store.due({"cpu": KINDS["cpu"]}, 100)
+
+    for _ in range(3):
+        work()
+    before = steps_of(store, work)
+    fill(store)
+    for _ in range(3):
+        work()
+    # Some of the jobs that wait are looked at in turn, for those of no lane.
+    few = 250 * 10
+    assert steps_of(store, work) < before * 1.3 + few
 
 
 def test_the_step_count_does_see_a_backlog(store):

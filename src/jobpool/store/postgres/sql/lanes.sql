@@ -4,6 +4,9 @@
 -- Locks are taken in this order: notes and jobs (skipping what others hold), lanes that
 -- got jobs (by id, waiting), buckets (by id, waiting), lanes that are leased from
 -- (skipping). So whoever holds a bucket waits for nobody.
+--
+-- The index of lanes' jobs has the condition `state || ''`: a query that means it can use
+-- no other, which stale statistics may report as empty.
 
 -- name: lanes_look
 -- Whether lanes have got jobs, whether buckets have got something, and when the next lane
@@ -60,7 +63,7 @@ FROM jsonb_array_elements_text(%(ids)s::jsonb) AS lane (id)
 CROSS JOIN LATERAL (
   SELECT r.id
   FROM jobpool.jobs AS r
-  WHERE r.lane = lane.id::bigint AND r.state = 'runnable'
+  WHERE r.lane = lane.id::bigint AND r.state || '' = 'runnable'
   ORDER BY r.run_at_ms, r.id
   LIMIT %(limit)s
 ) AS j
@@ -121,7 +124,7 @@ FROM (
 CROSS JOIN LATERAL (
   SELECT r.pool, r.kind, r.priority, r.tenant, r.quota_values, r.run_at_ms
   FROM jobpool.jobs AS r
-  WHERE r.lane = noted.id AND r.state = 'runnable'
+  WHERE r.lane = noted.id AND r.state || '' = 'runnable'
   ORDER BY r.run_at_ms, r.id
   LIMIT 1
 ) AS j
@@ -186,7 +189,7 @@ FROM (SELECT DISTINCT lane FROM jobpool.lane_notes) AS n
 CROSS JOIN LATERAL (
   SELECT r.kind, r.pool, r.tenant, r.quota_values, r.priority, r.run_at_ms
   FROM jobpool.jobs AS r
-  WHERE r.lane = n.lane AND r.state = 'runnable'
+  WHERE r.lane = n.lane AND r.state || '' = 'runnable'
   ORDER BY r.run_at_ms, r.id
   LIMIT 1
 ) AS j
@@ -212,7 +215,7 @@ SELECT
     FROM (
       SELECT 1
       FROM jobpool.jobs AS r
-      WHERE r.lane = lane.id::bigint AND r.state = 'runnable'
+      WHERE r.lane = lane.id::bigint AND r.state || '' = 'runnable'
       ORDER BY r.run_at_ms, r.id
       LIMIT %(limit)s
     ) AS first
@@ -226,7 +229,7 @@ FROM jobpool.lanes
 WHERE id = ANY (
     ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
   )
-  AND waits AND open_at_ms = 0 AND blocked_by IS NULL
+  AND waits AND open_at_ms + 0 = 0 AND coalesce(blocked_by, 0) = 0
 FOR UPDATE SKIP LOCKED
 
 -- name: free_lanes
@@ -253,7 +256,7 @@ WITH first AS MATERIALIZED (
   CROSS JOIN LATERAL (
     SELECT r.id
     FROM jobpool.jobs AS r
-    WHERE r.lane = asked.lane::bigint AND r.state = 'runnable'
+    WHERE r.lane = asked.lane::bigint AND r.state || '' = 'runnable'
       AND r.id <> ALL (ARRAY(SELECT job_id FROM jobpool.suspects))
       AND (
         NOT (SELECT EXISTS (SELECT 1 FROM jobpool.misfits))
@@ -302,7 +305,7 @@ FROM (
     (
       SELECT r.run_at_ms
       FROM jobpool.jobs AS r
-      WHERE r.lane = (value ->> 0)::bigint AND r.state = 'runnable'
+      WHERE r.lane = (value ->> 0)::bigint AND r.state || '' = 'runnable'
       ORDER BY r.run_at_ms, r.id
       LIMIT 1
     ) AS run_at_ms

@@ -131,7 +131,7 @@ SELECT j.pool, j.kind, j.tenant, j.quota_values, counted.jobs
 FROM (
   SELECT lane, count(*) AS jobs, min(id) AS id
   FROM jobpool.jobs
-  WHERE state = 'runnable' AND lane IS NOT NULL
+  WHERE state || '' = 'runnable' AND lane IS NOT NULL
   GROUP BY lane
 ) AS counted
 JOIN jobpool.jobs AS j ON j.id = counted.id
@@ -209,7 +209,7 @@ WHERE ctid = ANY (
         AND NOT EXISTS (
           SELECT 1
           FROM jobpool.jobs AS r
-          WHERE r.lane = l.id AND r.state = 'runnable'
+          WHERE r.lane = l.id AND r.state || '' = 'runnable'
           OFFSET 0
         )
       FOR UPDATE OF l SKIP LOCKED

@@ -424,7 +424,7 @@ CREATE TABLE jobpool.flow_notes (
 DROP INDEX CONCURRENTLY IF EXISTS jobpool.jobs_in_lane;
 CREATE INDEX CONCURRENTLY jobs_in_lane
 ON jobpool.jobs (lane, run_at_ms, id)
-WHERE state = 'runnable' AND lane IS NOT NULL;
+WHERE lane IS NOT NULL AND state || '' = 'runnable';
 
 -- index: jobs_of_step
 DROP INDEX CONCURRENTLY IF EXISTS jobpool.jobs_of_step;
