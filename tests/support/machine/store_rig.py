@@ -178,3 +178,8 @@ class Rig:
     def of(self, kind: type) -> list:
         """Return what was posted of a class."""
         return [one for one in list(self.posted) if isinstance(one, kind)]
+
+
+def leased(token: int) -> Lease:
+    """Return a lease."""
+    return Lease(id=token, token=token, kind="k", pool="cpu", attempt=1, payload=b"{}")

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from jobpool.core.jobs.job import PermitAnswer, PermitAsk, PermitReturn, Throttle
 from jobpool.store.protocol import Store
+from jobpool.store.records import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine.state.polling import CROWDED_FOR_S
+
+WAKE_AFTER_S = 0.005
+"""What has come free here is left for the next lease of this supervisor for so long."""
 
 
 @dataclass(slots=True)
@@ -63,3 +69,61 @@ class PermitBatch:
             if self.returns:
                 store.return_permits(self.returns)
             return store.take_permits(run_id, self.asks) if self.asks else []
+
+
+class FreedPermits:
+    """Decides when others are to be woken for permits that came free here.
+
+    Under a cap that binds, each end of a job would wake all supervisors, and all but
+    one of them for nothing. The lease that follows the end, in the same commit if it
+    can, takes what came free; others are woken if it has not taken so much, or would
+    have taken more had it had slots, or if none follows.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        """Permits that came free and were not taken here; an upper bound."""
+        self._by_s = inf
+        self._crowded_until_s = -inf
+        self.answered_s = -inf
+        """When a lease was answered last, while jobs with quotas are leased: the end of
+        one should be in the commit of the next lease."""
+
+    def came_free(self, count: int, now_s: float) -> None:
+        """Permits of buckets came free that somebody waits for.
+
+        Args:
+            count: at most so many, less those that were taken here at once.
+            now_s: monotonic time.
+        """
+        self._count += max(count, 0)
+        if self._count and self._by_s == inf:
+            self._by_s = now_s + WAKE_AFTER_S
+
+    def leased(self, grant: LeaseBatch, wanted: int, now_s: float) -> None:
+        """The store has answered a lease of so many."""
+        laned = sum(lease.laned for lease in grant.leases)
+        if laned:
+            self._crowded_until_s = now_s + CROWDED_FOR_S
+        if now_s < self._crowded_until_s:
+            self.answered_s = now_s
+        if not self._count:
+            return
+        if laned >= self._count and len(grant.leases) < wanted:
+            self._settle()
+        else:
+            self._by_s = -inf
+
+    def wait_s(self, now_s: float) -> float | None:
+        """Return for how long nothing is to be done about them; None: for ever."""
+        return None if self._by_s == inf else max(0.0, self._by_s - now_s)
+
+    def take_due(self, now_s: float) -> bool:
+        """Say, once, whether others are to be woken now."""
+        if now_s < self._by_s:
+            return False
+        self._settle()
+        return True
+
+    def _settle(self) -> None:
+        self._count, self._by_s = 0, inf

@@ -45,7 +45,7 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.os_priority import going_first
 from jobpool.supervisor.storage.inbox import Chore, Inbox
 from jobpool.supervisor.storage.outbox import Outbox
-from jobpool.supervisor.storage.permits import PermitBatch
+from jobpool.supervisor.storage.permits import FreedPermits, PermitBatch
 
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 5.0
@@ -83,6 +83,11 @@ class StoreThread(threading.Thread):
         self._outbox = Outbox(run_id, post, clock)
         self._changed = threading.Condition()
         self._closing = False
+        self._freed = FreedPermits()
+        self._taken = 0
+        """Permits that running attempts have taken in this turn."""
+        self._granted: tuple[LeaseBatch, int] | None = None
+        """The last grant, and how many leases were wanted."""
         self._settled_s = float("-inf")
         """When settlements were last written."""
         self._lingers = False
@@ -179,7 +184,9 @@ class StoreThread(threading.Thread):
         """Wait for work; None: the thread was closed, and everything is done."""
         with self._changed:
             while not self._inbox and not self._closing:
-                wait_s = self._outbox.wait_s()
+                now_s = self._clock.monotonic_s()
+                waits_s = (self._outbox.wait_s(), self._freed.wait_s(now_s))
+                wait_s = min((one for one in waits_s if one is not None), default=None)
                 self._changed.wait(wait_s)
                 if wait_s is not None:
                     break
@@ -187,7 +194,7 @@ class StoreThread(threading.Thread):
                 if not self._outbox or self._tried_last:
                     return None
                 self._tried_last = True
-            rush_s = self._settled_s + RUSH_S
+            rush_s = max(self._settled_s, self._freed.answered_s) + RUSH_S
             if self._clock.monotonic_s() < rush_s and not self._cannot_wait():
                 self._lingers = True
                 self._changed.wait_for(self._cannot_wait, LINGER_S)
@@ -216,8 +223,7 @@ class StoreThread(threading.Thread):
             self._reconcile(store)
         store.tidy(waited_for=bool(self._inbox))
         self._do_chores(store, batch.chores)
-        if store.permits_freed():
-            store.wake()
+        self._wake_for_permits(store, len(due) + len(batch.permits.returns))
         for text in store.damaged_rows():
             self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
 
@@ -293,6 +299,7 @@ class StoreThread(threading.Thread):
             self._outbox.granted(grant.leases)
             self.known.granted(grant.leases)
             self._post(inp.Granted(batch.lease.wanted, grant))
+            self._granted = grant, sum(batch.lease.wanted.values())
         for ask in apart:
             self._store_apart(store, ask)
         if any(ask.jobs for ask in batch.asks):
@@ -320,11 +327,29 @@ class StoreThread(threading.Thread):
         self._well()
         if permits.asks:
             self._post(inp.PermitsAnswered(permits.asks, answers))
+            self._taken = sum(answer.granted for answer in answers)
 
     def _unanswered(self, permits: PermitBatch) -> None:
         """Say that nothing was taken; if it was, it is granted again when asked for."""
         if permits.asks:
             self._post(inp.PermitsAnswered(permits.asks, None))
+
+    def _wake_for_permits(self, store: Store, ended: int) -> None:
+        """Wake others if permits came free that are not taken here.
+
+        Args:
+            store: knows whether anybody waits for what has come free.
+            ended: how many attempts, or permits of theirs, have.
+        """
+        now_s = self._clock.monotonic_s()
+        taken, self._taken = self._taken, 0
+        if store.permits_freed():
+            self._freed.came_free(ended - taken if ended else 1, now_s)
+        if self._granted is not None:
+            self._freed.leased(*self._granted, now_s)
+            self._granted = None
+        if self._freed.take_due(now_s):
+            store.wake()
 
     def _write_ends(
         self, store: Store, batch: Inbox, due: list[Settlement]

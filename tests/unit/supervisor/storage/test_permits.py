@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
-from jobpool.core.jobs.job import PermitAnswer, PermitAsk, PermitReturn, Throttle
+from jobpool.core.jobs.job import (
+    Lease,
+    PermitAnswer,
+    PermitAsk,
+    PermitReturn,
+    Throttle,
+)
 from jobpool.errors import OutcomeUnknown, StoreUnavailable, StoreWentBack
+from jobpool.store.records import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.storage import thread
 from jobpool.supervisor.storage.inbox import Inbox
-from support.machine.store_rig import PATIENCE_S, Rig
+from jobpool.supervisor.storage.permits import WAKE_AFTER_S, FreedPermits
+from support.machine.store_rig import PATIENCE_S, Rig, leased
+from support.store.storing import ManualClock
 from support.waiting import wait_until
 
 ASK = PermitAsk(7, 70, 1, "stripe", "acme")
@@ -115,6 +126,47 @@ def test_a_store_that_went_back_answers_that_nothing_was_taken(rig: Rig) -> None
     assert rig.store.done == []
 
 
+def leases(count: int, *, laned: bool = True) -> LeaseBatch:
+    """Return a grant of so many jobs."""
+    return LeaseBatch(
+        leases=tuple(
+            Lease(n, n, "k", "cpu", 1, b"", laned=laned) for n in range(1, count + 1)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("freed", "grant", "wanted", "is_for_others"),
+    [
+        (1, leases(1), 8, False),
+        (2, leases(3), 8, False),
+        (2, leases(1), 8, True),
+        (1, leases(0), 8, True),
+        (1, leases(1, laned=False), 8, True),
+        (1, leases(8), 8, True),
+    ],
+)
+def test_what_is_taken_here_again_wakes_nobody(freed, grant, wanted, is_for_others):
+    """Others are woken for what is left, or might be, for want of slots here."""
+    permits = FreedPermits()
+    permits.came_free(freed, 100.0)
+    permits.leased(grant, wanted, 100.0)
+    assert permits.take_due(100.0) == is_for_others
+    assert not permits.take_due(200.0)
+
+
+def test_what_no_lease_here_follows_is_for_others_soon():
+    """They wait for the next lease only a moment, from the first that came free."""
+    permits = FreedPermits()
+    assert permits.wait_s(100.0) is None
+    permits.came_free(1, 100.0)
+    permits.came_free(1, 100.0 + WAKE_AFTER_S / 2)
+    assert not permits.take_due(100.0 + WAKE_AFTER_S / 2)
+    assert permits.wait_s(100.0 + WAKE_AFTER_S) == 0.0
+    assert permits.take_due(100.0 + WAKE_AFTER_S)
+    assert permits.wait_s(200.0) is None
+
+
 def test_others_are_woken_when_permits_came_free(rig: Rig) -> None:
     """Once, after the commit; else nobody is."""
     rig.settle(1)
@@ -127,3 +179,49 @@ def test_others_are_woken_when_permits_came_free(rig: Rig) -> None:
     rig.thread.leave([cmd.TakePermits([ASK])])
     rig.wait_for(inp.PermitsAnswered)
     assert rig.store.wakes == 1
+
+
+def test_the_lease_that_follows_an_end_takes_what_it_has_freed(rig: Rig) -> None:
+    """In the same commit; the next free one is for others again."""
+    rig.store.freed = True
+    rig.store.grants = [msgspec.structs.replace(leased(7), laned=True)]
+    with rig.thread._changed:
+        rig.settle(1)
+        rig.thread.leave([cmd.Lease({"cpu": 2})])
+    rig.wait_for(inp.Granted)
+    rig.settle(7)
+    rig.wait_settled(2)
+    assert rig.store.wakes == 0
+    rig.store.freed = True
+    rig.settle(8)
+    wait_until(lambda: rig.store.wakes, PATIENCE_S, "woken")
+
+
+def test_a_permit_that_another_request_takes_at_once_wakes_nobody(rig: Rig) -> None:
+    """It came free and is used again in one transaction."""
+    rig.store.freed = True
+    with rig.thread._changed:
+        rig.thread.leave([cmd.ReturnPermits([BACK]), cmd.TakePermits([ASK])])
+    rig.wait_for(inp.PermitsAnswered)
+    rig.settle(1)
+    rig.wait_settled(1)
+    assert rig.thread._freed.wait_s(0.0) is None
+    assert rig.store.wakes == 0
+
+
+def test_an_end_waits_for_the_lease_that_follows_a_grant_with_permits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes in the same commit what the end lets go; plain jobs are as ever."""
+    monkeypatch.setattr(thread, "LINGER_S", 1000 * PATIENCE_S)
+    rig = Rig(ManualClock())
+    rig.store.grants = [msgspec.structs.replace(leased(7), laned=True)]
+    rig.thread.leave([cmd.Lease({"cpu": 2})])
+    rig.wait_for(inp.Granted)
+    rig.settle(7)
+    assert rig.store.settled == []
+    rig.thread.leave([cmd.Lease({"cpu": 2})])
+    wait_until(lambda: len(rig.of(inp.Granted)) == 2, PATIENCE_S, "both grants")
+    kinds = [type(one) for one in rig.posted if not isinstance(one, inp.Tick)]
+    assert kinds == [inp.Granted, inp.Settled, inp.Granted]
+    rig.thread.close(PATIENCE_S)

@@ -8,7 +8,7 @@ import pytest
 
 from jobpool.core import events as ev
 from jobpool.core.event_lines import human_line
-from jobpool.core.jobs.job import JobState, Lease, NewJob, Progress, Settlement
+from jobpool.core.jobs.job import JobState, NewJob, Progress, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import (
     KeyConflict,
@@ -34,7 +34,7 @@ from jobpool.supervisor.storage.outbox import (
     TURN_BYTES,
 )
 from jobpool.supervisor.storage.thread import RUSH_S
-from support.machine.store_rig import PATIENCE_S, Rig
+from support.machine.store_rig import PATIENCE_S, Rig, leased
 from support.store.storing import ManualClock
 from support.waiting import wait_until
 
@@ -80,11 +80,6 @@ def rig() -> Iterator[Rig]:
     rig.thread.close(PATIENCE_S)
     assert not rig.thread.is_alive()
     assert rig.store.closed
-
-
-def leased(token: int) -> Lease:
-    """Return a lease."""
-    return Lease(id=token, token=token, kind="k", pool="cpu", attempt=1, payload=b"{}")
 
 
 def test_the_store_is_tidied_after_the_answer(rig: Rig) -> None:

@@ -109,7 +109,9 @@ class Dispatcher:
             self.hint()
         if step.permits_freed:
             step.permits_freed = False
-            self.hint()
+            self._dry.clear()
+            for pool in self._pools.values():
+                pool.polling.expect(step.now_s)
         if self._must_not_ask():
             return
         wanted = {
@@ -367,6 +369,8 @@ class Dispatcher:
         )
         pool = self._pools[lease.pool]
         pool.weigh(size)
+        if lease.laned:
+            pool.polling.crowded(step.now_s)
         if job.begin_by_s < pool.begin_by_s:
             pool.begin_by_s = job.begin_by_s
             step.wake_at(job.begin_by_s - step.slept_s)

@@ -10,6 +10,10 @@ from __future__ import annotations
 FIRST_S = 0.002
 LAST_S = 1.0
 FACTOR = 2.0
+CROWDED_FIRST_S = 0.032
+"""While several supervisors take turns at a quota's permits, each wakes the others with
+every one that comes free: a second look would nearly always be for nothing."""
+CROWDED_FOR_S = 1.0
 
 
 class Polling:
@@ -18,6 +22,11 @@ class Polling:
     def __init__(self) -> None:
         self._pause_s = FIRST_S
         self.next_s = 0.0
+        self._crowded_until_s = 0.0
+
+    def crowded(self, now_s: float) -> None:
+        """Jobs were leased that need quotas."""
+        self._crowded_until_s = now_s + CROWDED_FOR_S
 
     def hint(self) -> None:
         """There may be due jobs: poll now, then soon again."""
@@ -37,6 +46,8 @@ class Polling:
         if more_likely:
             self.hint()
             return
+        if now_s < self._crowded_until_s:
+            self._pause_s = max(self._pause_s, CROWDED_FIRST_S)
         self._wait(now_s)
         if next_due_in_s is not None:
             self.next_s = min(self.next_s, now_s + max(next_due_in_s, FIRST_S))

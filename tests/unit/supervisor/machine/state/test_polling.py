@@ -6,7 +6,13 @@ import pytest
 
 from jobpool.supervisor.machine.pools.scaling import PoolView, wanted_size
 from jobpool.supervisor.machine.state.durations import AHEAD_MAX, BRISK_S, Durations
-from jobpool.supervisor.machine.state.polling import FIRST_S, LAST_S, Polling
+from jobpool.supervisor.machine.state.polling import (
+    CROWDED_FIRST_S,
+    CROWDED_FOR_S,
+    FIRST_S,
+    LAST_S,
+    Polling,
+)
 from jobpool.supervisor.machine.state.pool import HELD_MAX, HELD_MAX_BYTES, Pool
 from jobpool.supervisor.machine.state.slot import SlotState
 from support.machine.world import pool as pool_settings
@@ -158,3 +164,16 @@ def test_the_faster_the_jobs_the_more_wait_in_a_child(
     assert durations.ahead == ahead
     durations.took([BRISK_S])
     assert durations.ahead == 0
+
+
+def test_while_jobs_with_quotas_are_leased_a_hint_is_followed_by_few_polls():
+    """Supervisors that take turns at permits wake each other all the time."""
+    polling = Polling()
+    polling.crowded(10.0)
+    polling.hint()
+    polling.answered(now_s=10.1, more_likely=False, next_due_in_s=None)
+    assert polling.next_s == 10.1 + CROWDED_FIRST_S
+    polling.hint()
+    later_s = 10.0 + CROWDED_FOR_S
+    polling.answered(now_s=later_s, more_likely=False, next_due_in_s=None)
+    assert polling.next_s == later_s + FIRST_S
