@@ -606,6 +606,10 @@ class Store(Protocol):
         """Return what a runnable job waits for; empty: no quota holds it back."""
         ...
 
+    def differing_quotas(self) -> Mapping[str, str]:
+        """Return how runs define quotas differently, by name; no job is counted."""
+        ...
+
     def tenants(self) -> list[TenantRow]:
         """Return the tenants that have rules or are paused, by name."""
         ...

@@ -102,7 +102,7 @@ def _store_facts(sources: Sources) -> list[Fact]:
             facts.append(_runs_fact(store))
             facts += [
                 Fact("quotas", remark, Verdict.NOTE)
-                for remark in differing(store.quotas())
+                for remark in differing(store.differing_quotas())
             ]
             facts += map(_capacity_fact, store.capacity(memory_bytes()))
     except StoreError as exc:

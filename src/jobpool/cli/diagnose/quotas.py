@@ -17,9 +17,9 @@ from jobpool.store.records import QuotaRow
 _SHOWN_MAX = 10
 
 
-def differing(rows: Sequence[QuotaRow]) -> list[str]:
+def differing(told: Mapping[str, str]) -> list[str]:
     """Return which quotas' definitions differ, where, and what that means."""
-    return [f"quota {row.name}: {row.differing}" for row in rows if row.differing]
+    return [f"quota {name}: {said}" for name, said in sorted(told.items())]
 
 
 def print_summary(rows: Sequence[QuotaRow]) -> None:
@@ -27,7 +27,7 @@ def print_summary(rows: Sequence[QuotaRow]) -> None:
     waiting = sorted(
         (row for row in rows if row.waiting), key=lambda row: (-row.waiting, row.name)
     )
-    said = differing(rows)
+    said = differing({row.name: row.differing for row in rows if row.differing})
     if not waiting and not said:
         return
     heading("QUOTAS")

@@ -130,6 +130,12 @@ def differing_of(rules: Rules, name: str) -> str | None:
     return " ".join(found) or None
 
 
+def all_differing(rules: Rules) -> dict[str, str]:
+    """Return how the definitions of quotas differ, by name."""
+    told = {name: differing_of(rules, name) for name in rules.quotas}
+    return {name: said for name, said in told.items() if said is not None}
+
+
 def added_to(
     former: Override | None, override: Override, until_ms: int | None
 ) -> Override:

@@ -40,7 +40,7 @@ class Definitions:
 
     def compare(self, store: Store) -> Posts:
         """Report quotas that other supervisors define in other ways; a chore."""
-        found = {row.name: row.differing for row in store.quotas() if row.differing}
+        found = dict(store.differing_quotas())
         before, self._differing = self._differing, found
         return tuple(self._events(found, before))
 

@@ -52,10 +52,12 @@ def test_the_stricter_of_two_definitions_holds_and_both_hosts_are_named(store_fa
     assert row.quota.concurrency == 2
     assert "host a" in row.differing
     assert "host b" in row.differing
+    assert store.differing_quotas() == {row.name: row.differing}
     store.end_run("run-2")
     assert len(lease(store)) == 3
     (row,) = store.quotas()
     assert row.differing is None
+    assert store.differing_quotas() == {}
 
 
 def test_a_kind_needs_what_any_run_says_it_needs(store_factory):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from jobpool.core import events as ev
-from jobpool.store.records import QuotaRow
 from jobpool.supervisor.maintenance.definitions import Definitions
 from support.store.storing import ManualClock
 
@@ -16,11 +15,8 @@ class Store:
     def __init__(self, **differing):
         self.differing = differing
 
-    def quotas(self):
-        return [
-            QuotaRow(name=name, quota=None, differing=text)
-            for name, text in self.differing.items()
-        ]
+    def differing_quotas(self):
+        return self.differing
 
 
 @pytest.fixture
@@ -42,7 +38,7 @@ def test_kinds_that_have_to_wait_for_older_supervisors_are_named_once(definition
 
 def test_a_quota_that_differs_is_reported_once(definitions):
     """Again when they say something else."""
-    store = Store(stripe="a says 1/s, b says 2/s", fine=None)
+    store = Store(stripe="a says 1/s, b says 2/s")
     (said,) = definitions.compare(store)
     assert (said.quota, said.reason) == ("stripe", "a says 1/s, b says 2/s")
     assert definitions.compare(store) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from jobpool.core.clock import Clock
 from jobpool.core.rules.quotas.allot import BucketState
@@ -14,6 +15,7 @@ from jobpool.store.memory.quotas.in_force import in_force, state_of, states_of
 from jobpool.store.memory.tables.lanes import Lane
 from jobpool.store.records import BucketRow, QuotaRow, QuotaWait, TenantRow
 from jobpool.store.statements.quotas import (
+    all_differing,
     bucket_row,
     differing_of,
     only_bucket,
@@ -63,6 +65,11 @@ class QuotaReading:
                     )
                 )
         return found
+
+    def differing_quotas(self) -> Mapping[str, str]:
+        """See `Store.differing_quotas`."""
+        with self._session.reading:
+            return all_differing(in_force(self._database, self._clock.utc_ms()))
 
     def _kinds_of(self, name: str, rules: Rules) -> tuple[str, ...]:
         kinds = {kind for kind, _ in self._database.kinds}

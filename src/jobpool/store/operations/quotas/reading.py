@@ -23,6 +23,7 @@ from jobpool.store.statements.limits import (
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.quotas import (
     HOLDERS_MAX,
+    all_differing,
     bucket_row,
     differing_of,
     only_bucket,
@@ -95,6 +96,12 @@ class QuotaReading(Governing):
                 )
             )
         return found
+
+    def differing_quotas(self) -> Mapping[str, str]:
+        """See `Store.differing_quotas`."""
+        with self._database.reading() as session:
+            rules = self._current(session, self._database.now_ms(session)).rules
+        return all_differing(rules)
 
     def buckets(self, quota: str, limit: int = 100) -> list[BucketRow]:
         """See `Store.buckets`."""
