@@ -285,10 +285,9 @@ class RunKeeping(Governing, Repairing):
                 before_ms = now_ms - round(retention.canceled_s * 1000)
                 session.run("prune_skipped", before_ms=before_ms, limit=limit)
             session.run("prune_pauses", now_ms=now_ms)
-            forget_quotas(session, now_ms)
-            session.run("prune_suspects")
-            session.run("prune_misfits")
-            session.run("prune_running")
+            forget_quotas(session, now_ms, self._current(session, now_ms).rules)
+            for name in ("prune_suspects", "prune_misfits", "prune_running"):
+                session.run(name)
             session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
         return len(old)

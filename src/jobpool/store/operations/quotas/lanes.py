@@ -19,6 +19,9 @@ LANES = 64
 """Lanes that are looked at in one turn, at most."""
 SPARE_LANES = 8
 """For those that turn out to be blocked."""
+WALK_EVERY_MS = 1000
+WALKED = 100
+"""Lanes of jobs that are looked at so often."""
 LOOK_AGAIN_MS = 1000
 """A lane none of whose jobs this run may lease now is left alone for so long."""
 
@@ -35,6 +38,9 @@ class ClaimMemory:
         self.buckets: set[int] = set()
         """Some that are there."""
         self.recounted_ms = 0
+        self.lanes_walked_ms = 0
+        self.lanes_walked_to = 0
+        """The last lane that was looked at, because it may be missing."""
         self.latest_ms = 0
         """The store's clock, at the last claim."""
 
@@ -108,11 +114,12 @@ class Lanes:
         strays = walk.found(session, looking, seen)
         stamp(session, self._rules, strays)
         was_set_back = self._mend_times()
+        has_lost = self._find_lost()
         is_due = self.opens_at_ms is not None and self.opens_at_ms <= now_ms
         notes: Sequence[Row] = self.take_notes() if has_buckets else ()
         # Another claim holds what it has taken, and may be rolled back.
         self.is_short |= bool(has_buckets and not notes)
-        if has_lanes or strays or is_due or was_set_back:
+        if has_lanes or strays or is_due or was_set_back or has_lost:
             self._join(has_notes=has_lanes, is_due=is_due)
             look, *found = session.ask(("lanes_look", {}), *opening)
             ((*_, self.opens_at_ms),) = look
@@ -129,6 +136,21 @@ class Lanes:
             return False
         self._session.run("open_lanes_of_rules", limit=CHANGE_MAX)
         return True
+
+    def _find_lost(self) -> bool:
+        """Look at some lanes, once in a while: whoever has deleted one left no note."""
+        memory = self._memory
+        if abs(self._now_ms - memory.lanes_walked_ms) < WALK_EVERY_MS:
+            return False
+        memory.lanes_walked_ms = self._now_ms
+        rows = self._session.rows(
+            "lanes_of_jobs", after=memory.lanes_walked_to, limit=WALKED
+        )
+        memory.lanes_walked_to = rows[-1][0] if len(rows) >= WALKED else 0
+        lost = [lane for lane, is_lost in rows if is_lost]
+        if lost:
+            self._session.run("join_lanes", ids=as_json(lost))
+        return bool(lost)
 
     def _stamp_anew(self, lanes: Iterable[Lane]) -> bool:
         """Stamp the jobs of outdated lanes anew; say whether there were any."""

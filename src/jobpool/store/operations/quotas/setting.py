@@ -8,7 +8,7 @@ import msgspec
 
 from jobpool.core.formats import QUOTAS
 from jobpool.core.rules.quotas.definition import KIND_PREFIX, Tenant
-from jobpool.core.rules.quotas.rules import Override
+from jobpool.core.rules.quotas.rules import Override, Rules
 from jobpool.store.operations.quotas.claim import Claim
 from jobpool.store.operations.quotas.in_force import Governing, change_rules
 from jobpool.store.operations.quotas.lanes import ClaimMemory
@@ -17,6 +17,7 @@ from jobpool.store.statements.limits import (
     rate_columns,
     tenants_from,
 )
+from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.quotas import added_to, checked_tenant
 from jobpool.store.statements.session import Session
 from jobpool.store.statements.validation import clean_text, pause_end_ms
@@ -107,10 +108,21 @@ class QuotaSetting(Governing):
         return was_set
 
 
-def forget_quotas(session: Session, now_ms: int) -> None:
-    """Delete what has ended, and what nobody has used for long."""
+def forget_quotas(session: Session, now_ms: int, rules: Rules) -> None:
+    """Delete what has ended, and what nobody has used for long.
+
+    Args:
+        session: in a transaction.
+        now_ms: the store's clock.
+        rules: what is in force; if nothing is, no claim looks at the notes of lanes.
+    """
     session.run("prune_quotas", now_ms=now_ms)
     before_ms = now_ms - IDLE_MS
+    if rules.is_empty:
+        rows = session.rows("take_lane_notes", limit=FORGOTTEN)
+        if noted := sorted({lane for (lane,) in rows}):
+            session.run("join_lanes", ids=as_json(noted))
+        session.run("leave_idle_lanes", before_ms=before_ms, limit=FORGOTTEN)
     session.run("prune_lanes", before_ms=before_ms, limit=FORGOTTEN)
     session.run("prune_buckets", before_ms=before_ms, limit=FORGOTTEN)
 

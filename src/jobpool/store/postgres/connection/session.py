@@ -33,7 +33,13 @@ _BEGINNING = (_BEGIN, _BEGUN)
 _COMMITTED = b"COMMIT"
 _CLAIM_READS = frozenset(
     {
-        *("lanes_look", "find_stragglers", "last_of_priority", "open_lanes"),
+        *(
+            "lanes_look",
+            "lanes_of_jobs",
+            "find_stragglers",
+            "last_of_priority",
+            "open_lanes",
+        ),
         *("lock_buckets", "try_buckets", "permits_in_use", "lock_lanes"),
         *("lane_heads", "contested_buckets", "wanted_buckets"),
         "freed_buckets",

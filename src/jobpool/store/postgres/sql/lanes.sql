@@ -134,6 +134,37 @@ SET vtime = excluded.vtime, waits = true
 WHERE NOT l.waits OR l.vtime <> excluded.vtime
 RETURNING id
 
+-- name: lanes_of_jobs
+-- The next lanes that have a runnable job, and whether each is not known to wait.
+WITH RECURSIVE step (lane, place) AS (
+  SELECT
+    (
+      SELECT r.lane
+      FROM jobpool.jobs AS r
+      WHERE r.lane > %(after)s AND r.state || '' = 'runnable'
+      ORDER BY r.lane
+      LIMIT 1
+    ),
+    1
+  UNION ALL
+  SELECT
+    (
+      SELECT r.lane
+      FROM jobpool.jobs AS r
+      WHERE r.lane > step.lane AND r.state || '' = 'runnable'
+      ORDER BY r.lane
+      LIMIT 1
+    ),
+    step.place + 1
+  FROM step
+  WHERE step.lane IS NOT NULL AND step.place < %(limit)s::integer
+)
+SELECT
+  step.lane,
+  NOT EXISTS (SELECT 1 FROM jobpool.lanes AS l WHERE l.id = step.lane AND l.waits)
+FROM step
+WHERE step.lane IS NOT NULL
+
 -- name: open_due_lanes
 -- Their time has come.
 UPDATE jobpool.lanes

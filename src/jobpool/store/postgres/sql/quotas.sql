@@ -95,6 +95,27 @@ ORDER BY id
 -- What was set for a while, which is over.
 DELETE FROM jobpool.quotas WHERE until_ms <= %(now_ms)s
 
+-- name: leave_idle_lanes
+-- Whose jobs went on another path, since no quota concerns their kind any more. A lane
+-- that gets a job at this moment gets another `vtime` with it.
+UPDATE jobpool.lanes
+SET waits = false, open_at_ms = 0, blocked_by = NULL
+WHERE ctid = ANY (
+    ARRAY(
+      SELECT l.ctid
+      FROM jobpool.lanes AS l
+      WHERE l.waits AND l.vtime < %(before_ms)s
+        AND NOT EXISTS (
+          SELECT 1
+          FROM jobpool.jobs AS r
+          WHERE r.lane = l.id AND r.state || '' = 'runnable'
+          OFFSET 0
+        )
+      LIMIT %(limit)s
+      FOR UPDATE SKIP LOCKED
+    )
+  )
+
 -- name: prune_lanes
 -- Without a runnable job for long; a note makes them again.
 DELETE FROM jobpool.lanes

@@ -132,6 +132,28 @@ SET vtime = excluded.vtime, waits = 1
 WHERE waits = 0 OR vtime <> excluded.vtime
 RETURNING id
 
+-- name: lanes_of_jobs
+-- The next lanes that have a runnable job, and whether each is not known to wait.
+WITH RECURSIVE step (lane) AS (
+  SELECT (
+    SELECT min(r.lane) FROM jobpool_jobs AS r WHERE r.lane > :after AND r.state = 'runnable'
+  )
+  UNION ALL
+  SELECT (
+    SELECT min(r.lane)
+    FROM jobpool_jobs AS r
+    WHERE r.lane > step.lane AND r.state = 'runnable'
+  )
+  FROM step
+  WHERE step.lane IS NOT NULL
+  LIMIT :limit
+)
+SELECT
+  step.lane,
+  NOT EXISTS (SELECT 1 FROM jobpool_lanes AS l WHERE l.id = step.lane AND l.waits = 1)
+FROM step
+WHERE step.lane IS NOT NULL
+
 -- name: open_due_lanes
 -- Their time has come.
 UPDATE jobpool_lanes

@@ -95,6 +95,20 @@ ORDER BY id
 -- What was set for a while, which is over.
 DELETE FROM jobpool_quotas WHERE until_ms <= :now_ms
 
+-- name: leave_idle_lanes
+-- Whose jobs went on another path, since no quota concerns their kind any more.
+UPDATE jobpool_lanes
+SET waits = 0, open_at_ms = 0, blocked_by = NULL
+WHERE id IN (
+  SELECT l.id
+  FROM jobpool_lanes AS l
+  WHERE l.waits = 1 AND l.vtime < :before_ms
+    AND NOT EXISTS (
+      SELECT 1 FROM jobpool_jobs AS r WHERE r.lane = l.id AND r.state = 'runnable'
+    )
+  LIMIT :limit
+)
+
 -- name: prune_lanes
 -- Without a runnable job for long; a note makes them again.
 DELETE FROM jobpool_lanes
