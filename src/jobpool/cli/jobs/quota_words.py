@@ -12,6 +12,8 @@ from jobpool.store.records import QuotaWait
 
 _HOLDERS_MAX = 10
 """As of `QuotaWait`: there may be more."""
+_SPANS = ((1, "second"), (60, "minute"), (3600, "hour"), (86400, "day"))
+"""In seconds; a rate is told in two of them."""
 _CLOCK_FROM_MS = 60_000
 """What opens later than in a minute is shown with its time."""
 
@@ -90,9 +92,12 @@ def wait_object(wait: QuotaWait) -> dict[str, Any]:
 
 
 def window_words(quota: Quota) -> str:
-    """Return what a rate and its burst allow within a second and within a minute."""
-    if quota.rate is None:
+    """Return what a rate and its burst allow within two spans that suit the rate."""
+    rate, burst = quota.rate, quota.burst_in_force or 0
+    if rate is None:
         return ""
-    burst = quota.burst_in_force or 0
-    most = [int(quota.rate.per_second * span + burst) for span in (1, 60)]
-    return f"at most {most[0]:,} within any second, {most[1]:,} within any minute"
+    first = sum(rate.per_s >= span_s for span_s, _ in _SPANS[1:-1])
+    return "at most " + ", ".join(
+        f"{int(rate.per_second * span_s + burst):,} within any {name}"
+        for span_s, name in _SPANS[first : first + 2]
+    )

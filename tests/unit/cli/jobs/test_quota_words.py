@@ -77,12 +77,19 @@ def test_numbers_say_the_burst_that_is_in_force():
     assert not numbers_words(Quota(name="stripe"))
 
 
-def test_what_a_rate_allows_is_worked_out():
-    """Rate x time + burst, as the manual has it."""
-    quota = Quota(name="stripe", rate=parse_rate("10/s"), burst=20)
-    assert window_words(quota) == (
-        "at most 30 within any second, 620 within any minute"
-    )
+@pytest.mark.parametrize(
+    ("rate", "burst", "said"),
+    [
+        ("10/s", 20, "at most 30 within any second, 620 within any minute"),
+        ("100/m", None, "at most 102 within any minute, 6,002 within any hour"),
+        ("5/h", None, "at most 6 within any hour, 121 within any day"),
+        ("1000/d", None, "at most 42 within any hour, 1,001 within any day"),
+    ],
+)
+def test_what_a_rate_allows_is_worked_out(rate, burst, said):
+    """Rate x time + burst, as the manual has it, in spans that the rate is about."""
+    quota = Quota(name="stripe", rate=parse_rate(rate), burst=burst)
+    assert window_words(quota) == said
     assert not window_words(Quota(name="stripe", concurrency=8))
 
 
