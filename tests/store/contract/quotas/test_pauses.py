@@ -36,6 +36,18 @@ def test_the_pause_of_a_quota_ends_by_itself(store, clock):
     assert len(lease(store)) == 1
 
 
+def test_a_kind_that_needs_a_paused_quota_no_longer_goes_on(store):
+    """Though it needs another one, and the first one stays paused for others."""
+    publish(store, quota("s", concurrency=5), needs={KIND: ["s"], OTHER: ["s"]})
+    made = enqueue(store, 2)
+    enqueue(store, 1, OTHER)
+    store.pause(quota="s")
+    assert lease(store) == ()
+    both = quota("s", concurrency=5), quota("t", concurrency=5)
+    publish(store, *both, needs={KIND: ["t"], OTHER: ["s"]})
+    assert ids(lease(store)) == made
+
+
 def test_the_jobs_of_a_paused_tenant_wait(store, clock):
     """Of whatever kind; those of others and of nobody do not."""
     begin_run(store)

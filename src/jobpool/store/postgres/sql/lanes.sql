@@ -345,7 +345,8 @@ FROM (
 WHERE l.id = remaining.id
 
 -- name: open_lanes_of_rules
--- What is in force has changed. Those that would have to wait longest.
+-- What is in force has changed. Those that would have to wait longest, and those that
+-- wait for a bucket: perhaps their jobs do not need it any more.
 UPDATE jobpool.lanes
 SET open_at_ms = 0, blocked_by = NULL
 WHERE ctid = ANY (
@@ -354,6 +355,13 @@ WHERE ctid = ANY (
       FROM jobpool.lanes
       WHERE open_at_ms > 0
       ORDER BY open_at_ms DESC
+      LIMIT %(limit)s
+      FOR UPDATE SKIP LOCKED
+    ) || ARRAY(
+      SELECT ctid
+      FROM jobpool.lanes
+      WHERE blocked_by IS NOT NULL
+      ORDER BY blocked_by, rank DESC, vtime, id
       LIMIT %(limit)s
       FOR UPDATE SKIP LOCKED
     )

@@ -308,9 +308,16 @@ FROM (
 WHERE jobpool_lanes.id = left.id
 
 -- name: open_lanes_of_rules
--- What is in force has changed. Those that would have to wait longest.
+-- What is in force has changed. Those that would have to wait longest, and those that
+-- wait for a bucket: perhaps their jobs do not need it any more.
 UPDATE jobpool_lanes
 SET open_at_ms = 0, blocked_by = NULL
 WHERE id IN (
   SELECT id FROM jobpool_lanes WHERE open_at_ms > 0 ORDER BY open_at_ms DESC LIMIT :limit
+) OR id IN (
+  SELECT id
+  FROM jobpool_lanes
+  WHERE blocked_by IS NOT NULL
+  ORDER BY blocked_by, rank DESC, vtime, id
+  LIMIT :limit
 )
