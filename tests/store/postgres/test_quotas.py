@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import PermitAsk, PermitReturn, Throttle
 from jobpool.store.opening import open_store
 from support.postgres.server import query_of, server
@@ -291,3 +292,22 @@ def test_opening_again_after_a_crash_loses_no_waiting_lane(pair):
         assert len(claim(third, "c")) == 1
     finally:
         third.close()
+
+
+def test_a_run_that_was_taken_to_be_gone_counts_again_when_it_is_back(
+    store_factory, clock
+):
+    """For itself at once, for others within two seconds; before, it was as if ended."""
+    first, second = store_factory(), store_factory()
+    publish(first, quota(concurrency=1), run_id="a")
+    publish(second, quota(concurrency=4), run_id="b")
+    enqueue(first, 9)
+    clock.advance(200)
+    second.renew("b", 60.0, anew=True)
+    assert len(claim(second, "b")) == 4
+    second.settle([succeeded(one) for one in second.leases_of("b")])
+    assert first.prune(Retention()) == 0  # It reads what is in force: without itself.
+    first.renew("a", 60.0, anew=True)
+    assert len(claim(first, "a")) == 1
+    clock.advance(2)
+    assert claim(second, "b") == ()

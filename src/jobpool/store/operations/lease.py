@@ -115,7 +115,7 @@ class Leasing(SuspectChoosing, ABC):
                 now_ms,
                 has_expired=facts.has_expired,
             )
-            if self._refresh(session, facts.limits_version, now_ms):
+            if self._refresh(session, facts.limits_version, now_ms, wish.run_id):
                 split, has_moved = self._split(wanted, wish.kinds), True
             claim = self._claim(session, wish.run_id, now_ms, split.laned)
             turn = (

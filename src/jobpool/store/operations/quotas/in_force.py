@@ -26,6 +26,9 @@ long ago."""
 CHANGE_MAX = 10_000
 """Lanes, and buckets, that are looked at again as soon as something changes; others are
 when their time comes, or with the recount."""
+_GONE_AGAIN_MS = 1000
+"""A run that was taken to be gone and comes back counts again after so long; for
+itself, at once."""
 _FOREVER_MS = 2**62
 _LEASE_UNTIL = 5
 """The place of that column of published_limits."""
@@ -41,10 +44,13 @@ class InForce(NamedTuple):
     """Every run that may lease knows quotas; until then, no laned kind is leased."""
     until_ms: int
     """When it must be read again, even if nothing has changed."""
+    gone: frozenset[str] = frozenset()
+    """Runs that were taken to be gone; any may come back, and counts again."""
 
-    def is_current(self, version: object, now_ms: int) -> bool:
-        """Say whether it need not be read again."""
-        return version == self.version and now_ms < self.until_ms
+    def is_current(self, version: object, now_ms: int, run_id: str = "") -> bool:
+        """Say whether it need not be read again, for a run that is living."""
+        is_known = version == self.version and now_ms < self.until_ms
+        return is_known and run_id not in self.gone
 
 
 NOTHING = InForce(None, rules((), now_ms=0), is_granted=True, until_ms=_FOREVER_MS)
@@ -83,8 +89,14 @@ class Governing:
             ("quota_pauses", {"now_ms": now_ms}),
             ("formats", {}),
         )
+        ends: list[int] = []
+        gone: set[str] = set()
         if self._LEASES_LAPSE:
-            limits = [row for row in limits if row[_LEASE_UNTIL] + LIVING_MS > now_ms]
+            saying = {row[0] for row in needs} | {row[0] for row in limits if row[-1]}
+            until = {row[0]: row[_LEASE_UNTIL] + LIVING_MS for row in limits}
+            gone = {run for run in saying if until.get(run, 0) <= now_ms}
+            ends = [until[run] for run in saying - gone]
+            limits = [row for row in limits if row[0] not in gone]
         compiled = rules(
             published_from(limits, needs),
             overrides_from(overrides),
@@ -93,11 +105,8 @@ class Governing:
             now_ms=now_ms,
             version=version if isinstance(version, int) else 0,
         )
-        ends = (
-            [row[_LEASE_UNTIL] + LIVING_MS for row in limits]
-            if self._LEASES_LAPSE
-            else []
-        )
+        if gone:
+            ends.append(now_ms + _GONE_AGAIN_MS)
         if compiled.until_ms is not None:
             ends.append(compiled.until_ms)
         return InForce(
@@ -105,6 +114,7 @@ class Governing:
             compiled,
             is_granted=format_from(least[0][0]) >= QUOTAS,
             until_ms=min(ends, default=_FOREVER_MS),
+            gone=frozenset(gone),
         )
 
     def _current(self, session: OwnSession, now_ms: int) -> InForce:

@@ -59,9 +59,11 @@ class LanedLeasing(Governing):
             return Split(asked, {})
         return Split(*(_where(known, asked, laned=laned) for laned in (False, True)))
 
-    def _refresh(self, session: OwnSession, version: object, now_ms: int) -> bool:
+    def _refresh(
+        self, session: OwnSession, version: object, now_ms: int, run_id: str
+    ) -> bool:
         """Read what is in force, if it may have changed; say whether it was read."""
-        if self._in_force.is_current(version, now_ms):
+        if self._in_force.is_current(version, now_ms, run_id):
             return False
         self._in_force = self._read_in_force(session, version, now_ms)
         return True
