@@ -6,6 +6,7 @@ from random import Random
 
 from msgspec.structs import replace
 
+from simulation.drawquotas import with_quotas
 from simulation.drawschedules import with_schedules
 from simulation.killers import draw_killers
 from simulation.plan import Fate, Fault, JobPlan, Plan
@@ -143,7 +144,7 @@ def draw(seed: int) -> Plan:
         quiet_at_s=quiet_at_s,
         hooks=r.random() < 0.3,
     )
-    return with_schedules(with_versions(plan))
+    return with_quotas(with_schedules(with_versions(plan)))
 
 
 def _jobs(

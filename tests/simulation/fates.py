@@ -23,6 +23,7 @@ from jobpool.supervisor.machine.state.backpressure import (
     SMALL_BYTES,
     UNWRITTEN_MAX_BYTES,
 )
+from simulation import asking
 from simulation.host import Orphan, Tree
 from simulation.plan import Fate
 from support.store.history import Struck
@@ -38,6 +39,7 @@ LARGE = b"1" * (SMALL_BYTES + 1)
 HUGE_EVERY = 24
 """After each of them nothing begins in its pool until it is written."""
 HUGE = b"1" * UNWRITTEN_MAX_BYTES
+TOLD_S = 0.05
 OPEN_S = 1.0
 """A handler's own transaction is open for at most so long, or for no time at all."""
 
@@ -351,6 +353,80 @@ def _kill_zygote(tree: Tree, frame: RunJob) -> None:
     _done(tree, frame)
 
 
+def _bucket(tree: Tree, frame: RunJob) -> tuple[str, str] | None:
+    """Return what an attempt asks for, if its application has such a quota."""
+    plan = tree.world.plan_of(frame)
+    return None if plan is None else tree.world.quotas.asked_by(plan)
+
+
+def _permit(tree: Tree, frame: RunJob) -> None:
+    """Take a few permits in turn; how it ends with them is its fate."""
+    fate, bucket = tree.world.fate_of(frame), _bucket(tree, frame)
+    if bucket is None:
+        _done(tree, frame)
+        return
+
+    def heard(n: int, granted: bool) -> None:
+        if not granted:
+            again_in_s = tree.world.quotas.refused(frame)
+            error = Raised(["jobpool.Snooze"], "no permit", "", snooze_s=again_in_s)
+            _done(tree, frame, error)
+        elif fate.name == "permit_keep":
+            later(tree, fate.again_in_s, lambda: _done(tree, frame))
+        elif fate.name == "permit_die":
+            later(tree, fate.again_in_s, lambda: tree.die("itself", signal=SEGV))
+        else:
+            later(tree, fate.again_in_s, lambda: go_on(n))
+
+    def go_on(n: int) -> None:
+        asking.give_back(tree, frame, n)
+        if n < asking.PERMITS:
+            ask(n + 1)
+        else:
+            _done(tree, frame)
+
+    def ask(n: int) -> None:
+        asking.ask(tree, frame, n, bucket, lambda granted: heard(n, granted))
+
+    ask(1)
+    if fate.name == "permit_leave":
+        asking.give_back(tree, frame, 1)
+        later(tree, fate.again_in_s, lambda: _done(tree, frame))
+
+
+def _throttled(tree: Tree, frame: RunJob) -> None:
+    """Raise `Throttled` the first time."""
+    fate, bucket = tree.world.fate_of(frame), _bucket(tree, frame)
+    if bucket is None or tree.world.snoozed[frame.id]:
+        _done(tree, frame)
+        return
+    tree.world.snoozed[frame.id] += 1
+    error = Raised(["jobpool.Throttled"], "429", "", snooze_s=fate.again_in_s)
+    error.throttled = bucket
+    _done(tree, frame, error)
+
+
+def _told_to_wait(tree: Tree, frame: RunJob) -> None:
+    """A service says when to come back; the handler itself goes on."""
+    fate, bucket = tree.world.fate_of(frame), _bucket(tree, frame)
+    if bucket is not None:
+        asking.tell(tree, frame, bucket, fate.again_in_s)
+    later(tree, TOLD_S, lambda: _done(tree, frame))
+
+
+def _complete_early(tree: Tree, frame: RunJob) -> None:
+    """Complete the job and work on."""
+    world = tree.world
+    if not world.completions.write(tree, frame, 0.0):
+        _done(tree, frame, Raised(["jobpool.Superseded"], "late", ""))
+    elif not world.completions.commit(tree, frame):
+        error = Raised(["builtins.OSError"], "no answer", "")
+        _done(tree, frame, error, completed=True)
+    else:
+        again_in_s = world.fate_of(frame).again_in_s
+        later(tree, again_in_s, lambda: _done(tree, frame, completed=True))
+
+
 _FATES: Mapping[str, Callable[[Tree, RunJob], None]] = {
     "ok": _ok,
     "fail": _fail,
@@ -382,4 +458,11 @@ _FATES: Mapping[str, Callable[[Tree, RunJob], None]] = {
     "complete_fail": _complete,
     "complete_crash": _complete,
     "complete_hang": _complete,
+    "complete_early": _complete_early,
+    "permit": _permit,
+    "permit_keep": _permit,
+    "permit_die": _permit,
+    "permit_leave": _permit,
+    "throttled": _throttled,
+    "told_to_wait": _told_to_wait,
 }

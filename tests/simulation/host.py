@@ -85,6 +85,8 @@ class Tree:
         self.pipe_s = 0.0
         """When the last thing that it has sent arrives."""
         self.send: Callable[[FromChild | str], None] = lambda _frame: None
+        self.waits: dict[int, Callable[[bool], None]] = {}
+        """What it does with the answer to each request for a permit."""
         self.frozen = False
         """It was stopped: what it was about to do never happens."""
         self.on_end: Callable[[], None] = lambda: None
@@ -94,6 +96,7 @@ class Tree:
         self.running = frame
         self.age += 1
         self.guilt = set()
+        self.waits.clear()
         self.run.marks.add(frame.token)
         self.world.note(
             Started(

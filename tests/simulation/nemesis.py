@@ -285,10 +285,12 @@ class Nemesis:
     def jump_wall(self, fault: Fault) -> None:
         """A host's wall clock is set."""
         self._host(fault).clock.jumped_s += fault.seconds
+        self._world.quotas.clock_was_set()
 
     def jump_store(self, fault: Fault) -> None:
         """The database server's clock is set."""
         self._world.server_clock.jumped_s += fault.seconds
+        self._world.quotas.clock_was_set()
 
     # -- operators ---------------------------------------------------------------------
 
@@ -326,6 +328,27 @@ class Nemesis:
     def remove_schedule(self, fault: Fault) -> None:
         """Remove a schedule, and put it again after a while."""
         self._world.schedules.change("remove", fault.where, fault.seconds)
+
+    def deploy_quotas(self, fault: Fault) -> None:
+        """Deploy the application's second version, with other quotas."""
+        del fault
+        self._world.quotas.deploy()
+
+    def pause_quota(self, fault: Fault) -> None:
+        """Pause a quota or a tenant for a while."""
+        self._world.quotas.change("pause", fault.where, fault.seconds)
+
+    def set_quota(self, fault: Fault) -> None:
+        """Set a quota for a while."""
+        self._world.quotas.change("set", fault.where, fault.seconds)
+
+    def set_tenant(self, fault: Fault) -> None:
+        """Set a tenant's cap for a while."""
+        self._world.quotas.change("set_tenant", fault.where, fault.seconds)
+
+    def reset_quota(self, fault: Fault) -> None:
+        """Reset a quota."""
+        self._world.quotas.change("reset", fault.where, fault.seconds)
 
     # -- what is by chance -------------------------------------------------------------
 

@@ -8,10 +8,12 @@ their own name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
+from jobpool.core.rules.quotas.definition import Need, Quota, Tenant
 from jobpool.core.rules.schedules.policy import Policy
 from jobpool.core.rules.schedules.rule import Rule
 
@@ -46,6 +48,13 @@ FateName = Literal[
     "complete_crash",
     "complete_hang",
     "snooze",
+    "permit",
+    "permit_keep",
+    "permit_die",
+    "permit_leave",
+    "throttled",
+    "told_to_wait",
+    "complete_early",
 ]
 
 
@@ -56,7 +65,8 @@ class Fate(msgspec.Struct, frozen=True):
     seconds: float
     """For so long it works first."""
     again_in_s: float = 5.0
-    """And asks to be tried again after so long, where it asks."""
+    """And asks to be tried again after so long, where it asks; or holds a permit for so
+    long, or works on after it has completed its job; or says how long to wait."""
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +85,13 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None = None
     snoozes: int = 0
     """So often its attempts say "not yet" before one of them meets a fate."""
+    tenant: str | None = None
+    value: str = ""
+    """Of the argument that quotas may count by."""
+    asks: str = ""
+    """The quota of which its attempts ask for permits, or hear."""
+    stamped: bool = True
+    """Its client knows the kind's quotas."""
     again_s: tuple[float, ...] = ()
     """When its producer makes the same call again; there, a key says that it is."""
 
@@ -92,6 +109,18 @@ class SchedulePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Of the application, that declare it; none: operators put it."""
     fates: tuple[Fate, ...]
     """Of its jobs' attempts, in turn."""
+
+
+class QuotasPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What one version of the application says of quotas."""
+
+    quotas: tuple[Quota, ...]
+    needs: Mapping[str, tuple[Need, ...]]
+    """By kind."""
+    caps: Mapping[str, int]
+    """Kinds' own."""
+    tenants: tuple[Tenant, ...] = ()
+    """As configured."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +156,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[JobPlan, ...]
     faults: tuple[Fault, ...]
     schedules: tuple[SchedulePlan, ...] = ()
+    quotas: tuple[QuotasPlan, ...] = ()
+    """By version of the application; none: it has no quotas."""
     quiet_at_s: float
     """From then on nothing bad happens; None does to a safety-only scenario."""
     hooks: bool = False

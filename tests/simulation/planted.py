@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from simulation import plantedcore, plantedlong, plantedschedules, plantedstore
+from simulation import (
+    plantedcore,
+    plantedlong,
+    plantedquotas,
+    plantedschedules,
+    plantedstore,
+)
 from simulation.planting import BUGS, planted
 
 __all__ = [
@@ -10,6 +16,7 @@ __all__ = [
     "planted",
     "plantedcore",
     "plantedlong",
+    "plantedquotas",
     "plantedschedules",
     "plantedstore",
 ]

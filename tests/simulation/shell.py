@@ -12,12 +12,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jobpool.core import events as ev
-from jobpool.sandbox.protocol.messages import Done, FromChild, Retire, RunJob
+from jobpool.sandbox.protocol.messages import (
+    Done,
+    FromChild,
+    PermitAnswered,
+    Retire,
+    RunJob,
+)
 from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.slot import Slot
-from simulation import fates
+from simulation import asking, fates
 from simulation.host import Host, HostClock, RunDir, Tree
 from simulation.kernel import Kernel, Process, Waiters
 from simulation.zygotes import SimZygotes
@@ -208,6 +214,12 @@ class SimChildren:
         tree = self._process(number)
         if tree is not None and isinstance(frame, Retire):
             fates.retire(tree)
+        elif tree is not None and isinstance(frame, PermitAnswered):
+            self._kernel.after(
+                self._kernel.soon_s(),
+                lambda: asking.answered(tree, frame),
+                tree.run.host.machine,
+            )
 
     def begin_watch(self, order: cmd.Watch) -> None:
         """See `Children.begin_watch`."""

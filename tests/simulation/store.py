@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Retention
-from jobpool.core.jobs.job import JobState, Settlement
+from jobpool.core.jobs.job import (
+    JobState,
+    PermitAnswer,
+    PermitAsk,
+    PermitReturn,
+    Settlement,
+    Throttle,
+)
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import FeatureHeldBack, OutcomeUnknown, StoreUnavailable
@@ -25,7 +32,15 @@ from jobpool.store.memory.tables.rows import Row
 from jobpool.store.records import LeaseBatch, Published, Receipt, Ticked
 from simulation.host import RunPath
 from simulation.kernel import Kernel, Process
-from support.store.history import Deleted, Expired, Granted, Operated, Record, Settled
+from support.store.history import (
+    Deleted,
+    Expired,
+    Granted,
+    Operated,
+    Record,
+    Refilled,
+    Settled,
+)
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -240,6 +255,9 @@ class SimStore(MemoryStore):
                         store_ms=self._clock.utc_ms(),
                     )
                 )
+                row = self._database.jobs[lease.id]
+                for took in self._world.quotas.leased(run_id, row, lease.token):
+                    self._note(took)
         return batch
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
@@ -317,6 +335,36 @@ class SimStore(MemoryStore):
                         Deleted(at_s=self._now_s(), job=row.id, store_ms=store_ms)
                     )
         return count
+
+    # -- quotas ------------------------------------------------------------------------
+
+    def take_permits(
+        self, run_id: str, asks: Sequence[PermitAsk]
+    ) -> list[PermitAnswer]:
+        """See `Store.take_permits`."""
+        with self.transaction():
+            answers = super().take_permits(run_id, asks)
+            for ask, answer in zip(asks, answers, strict=True):
+                for took in self._world.quotas.granted(run_id, ask, answer):
+                    self._note(took)
+        return answers
+
+    def return_permits(self, returns: Sequence[PermitReturn]) -> None:
+        """See `Store.return_permits`."""
+        with self.transaction():
+            super().return_permits(returns)
+            self._world.quotas.given_back(returns)
+
+    def _block(self, block: Throttle) -> None:
+        super()._block(block)
+        self._note(self._world.quotas.blocked(block))
+
+    def reset_quota(self, name: str) -> bool:
+        """See `Store.reset_quota`."""
+        with self.transaction():
+            is_done = super().reset_quota(name)
+            self._note(Refilled(at_s=self._now_s(), quota=name))
+        return is_done
 
     # -- schedules ---------------------------------------------------------------------
 
@@ -456,6 +504,11 @@ for _name in (
     "waiting",
     "pause",
     "resume",
+    "block_buckets",
+    "set_quota",
+    "set_tenant",
+    "remove_tenant",
+    "quotas",
     "put_schedule",
     "pause_schedule",
     "resume_schedule",

@@ -23,6 +23,7 @@ from jobpool.store.protocol import Store
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.machine import Machine
 from jobpool.supervisor.machine.state import polling
+from jobpool.supervisor.machine.state.slot import SlotState
 from jobpool.supervisor.maintenance import (
     housekeeping,
     lease_renewal,
@@ -277,6 +278,34 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         if self._housekeeping is not None:
             self._housekeeping.check_rarely()
 
+    def idle_pools(self) -> Iterator[str]:
+        """Yield the pools with an idle child for which jobs are leased by now."""
+        machine = self._machine
+        step, dispatcher = machine._step, machine._dispatcher
+        is_well = (
+            self.process.alive
+            and not self.process.stopped
+            and self.host.asleep_s is None
+            and max(self.link.cut_until_s, self.link.faulty_until_s)
+            <= self.kernel.now_s
+        )
+        if not is_well or step.ending or step.fenced or not dispatcher._is_open:
+            return
+        for pool in machine.pools.values():
+            is_idle = any(slot.state is SlotState.IDLE for slot in pool.slots)
+            has_room = pool.zygote_up and pool.busy < pool.size and not pool.backlog
+            is_shut = pool.unwritten.is_much or any(
+                gate.shuts(pool) for gate in dispatcher._gates
+            )
+            if is_idle and has_room and not is_shut:
+                yield pool.name
+
+    def takes(self, kind: str) -> bool:
+        """Say whether no gate holds a kind back here."""
+        registry, gates = self._machine.registry, self._machine._dispatcher._gates
+        held = frozenset[str]().union(*(gate.held() for gate in gates))
+        return registry is not None and registry.knows(kind) and kind not in held
+
     def on_wake(self) -> None:
         """A wake-up has arrived."""
         if self.process.alive:
@@ -406,6 +435,7 @@ def check_often(
     quiet_s: float = 0.0,
     checks_s: float = 0.0,
     ticks: bool = False,
+    polls: bool = False,
 ) -> None:
     """Let supervisors that start from now on check as often as really, or rarely.
 
@@ -415,6 +445,7 @@ def check_often(
         quiet_s: between two checks of what only changes while things go wrong.
         checks_s: nothing but renewals is done more often.
         ticks: there are schedules: they are kept as really.
+        polls: the store is asked for jobs at least as often as really.
     """
     cancels_s, host_s = (max(each_s, quiet_s) for each_s in _COARSE_S[2:4])
     breakers_s = max(BREAKERS_S, quiet_s)
@@ -423,6 +454,7 @@ def check_often(
     for ((module, name), real), rare in zip(_FINE.items(), rare_s, strict=True):
         least_s = checks_s if name not in {"FACTOR", "RENEW_EVERY_S"} else 0.0
         is_real = often or (ticks and name in {"TICK_EVERY_S", "PUBLISH_EVERY_S"})
+        is_real = is_real or (polls and name == "LAST_S")
         setattr(module, name, real if is_real else max(rare, least_s))
 
 

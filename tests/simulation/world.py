@@ -29,6 +29,7 @@ from simulation.host import Host, HostClock, RunDir, RunPath, StoreClock, Tree
 from simulation.kernel import EVENTS_MAX, LONG_EVENTS_MAX, Endless, Kernel, Process
 from simulation.nemesis import Nemesis
 from simulation.plan import Fate, Fault, JobPlan, Plan
+from simulation.quotas import Quotas
 from simulation.schedules import APPLICATION, Schedules
 from simulation.store import Link, SimDatabase, SimStore
 from simulation.supervisor import SimSupervisor, check_often, in_virtual_time
@@ -89,6 +90,8 @@ class World:
         self.versions = Versions(self)
         self.schedules = Schedules(self)
         self.schedules.declare()
+        self.quotas = Quotas(self)
+        self.quotas.declare()
         self._plans: dict[str, JobPlan] = {}
         self.snoozed: Counter[int] = Counter()
         """How often each job has said "not yet"."""
@@ -115,6 +118,7 @@ class World:
                 ttl_s=self.plan.ttl_s,
                 checks_s=self.plan.checks_s,
                 ticks=self.schedules.has_any,
+                polls=self.quotas.has_any,
             )
             try:
                 self._run()
@@ -134,6 +138,7 @@ class World:
         for fault in plan.faults:
             kernel.at(fault.at_s, lambda f=fault: self.nemesis.do(f))
         self.schedules.begin(self._change_schedule)
+        self.quotas.begin()
         kernel.run(plan.quiet_at_s)
         self._restless = False
         if self.versions.are_mixed:
@@ -156,6 +161,15 @@ class World:
         for supervisor in self.supervisors:
             supervisor.feed(inp.Drain("the end"))
         kernel.run(kernel.now_s + END_S, self._is_over)
+
+    @property
+    def is_restless(self) -> bool:
+        """Whether it is not quiet yet."""
+        return self._restless
+
+    def plan_of(self, frame: RunJob) -> JobPlan | None:
+        """Return what was planned for a job; None: it was not."""
+        return self._plans.get(call_of(frame.payload))
 
     def _check_rarely(self, ttl_s: float) -> None:
         check_often(
@@ -206,7 +220,9 @@ class World:
         new = NewJob(
             kind=job.kind,
             pool=job.pool,
-            payload=self.payload(call),
+            payload=self.payload(call, job.value),
+            tenant=job.tenant,
+            quota_values={"v": job.value} if job.value and job.stamped else None,
             priority=job.priority,
             delay_ms=job.delay_ms,
             key=call if job.key else None,
@@ -246,9 +262,9 @@ class World:
         """A handler enqueues a job; the answer is not needed."""
         self.note(Called(at_s=self.kernel.now_s, call=call, answer="unknown"))
 
-    def payload(self, call: str) -> bytes:
-        """Return arguments that name the call."""
-        return msgspec.json.encode({"call": call})
+    def payload(self, call: str, value: str = "") -> bytes:
+        """Return arguments that name the call, and what quotas may count by."""
+        return msgspec.json.encode({"call": call} | ({"v": value} if value else {}))
 
     def pool_of(self, kind: str) -> str:
         """Return a kind's pool."""
@@ -311,6 +327,10 @@ class World:
         store = self._producer_store
         attempt = self.schedules.attempt
         self.kernel.spawn(self._producer, lambda: attempt(act, name, store))
+
+    def as_operator(self, act: Callable[[SimStore], object]) -> None:
+        """Let an operator do something."""
+        self.kernel.spawn(self._producer, lambda: act(self._producer_store))
 
     def require(self) -> None:
         """Ask for a feature of the newer release, until all is quiet."""
@@ -391,6 +411,7 @@ class World:
     def note(self, record: Record) -> None:
         """Add something to the history."""
         self.history.records.append(record)
+        self.quotas.committed(record)
 
     def observe(self, event: ev.Event) -> None:
         """Record what a supervisor reports."""

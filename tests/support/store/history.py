@@ -165,6 +165,59 @@ class RunEnded(Record, frozen=True, kw_only=True, gc=False):
     """``killed``, or its exit code."""
 
 
+class Took(Record, frozen=True, kw_only=True, gc=False):
+    """The store has committed a permit of one bucket, and what held for it then."""
+
+    job: int
+    token: int
+    n: int
+    """0: with the lease; else the attempt's own number, asked for within it."""
+    bucket: str
+    cost: int
+    cap: int | None
+    per_s: float | None
+    burst: int | None
+    closed: bool = False
+    """Its quota or tenant was paused."""
+
+
+class Held(Record, frozen=True, kw_only=True, gc=False):
+    """A handler has learned that it has a permit that it asked for."""
+
+    job: int
+    token: int
+    n: int
+
+
+class Returned(Record, frozen=True, kw_only=True, gc=False):
+    """A handler says that it does not need a permit any more."""
+
+    job: int
+    token: int
+    n: int
+
+
+class Blocked(Record, frozen=True, kw_only=True, gc=False):
+    """The store has committed that nothing of a bucket begins before its time."""
+
+    bucket: str
+    after_s: float
+
+
+class Refilled(Record, frozen=True, kw_only=True, gc=False):
+    """Rates are counted anew and blocks are void: somebody reset it, or set a clock."""
+
+    quota: str
+    """``""``: all of them."""
+
+
+class Idled(Record, frozen=True, kw_only=True, gc=False):
+    """A job had all its permits free, and a slot, for so long, and did not begin."""
+
+    job: int
+    seconds: float
+
+
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     """What a kind's jobs may spend, as its application says."""
 
@@ -230,6 +283,8 @@ class History(msgspec.Struct, kw_only=True):
     """Uncaught exceptions."""
     wrong_ticks: list[str] = []
     """What was wrong with schedules."""
+    permits_left: list[str] = []
+    """Permits that somebody holds after the end."""
     calm: bool = False
     """Nothing goes wrong but what jobs do."""
     ordered: bool = False

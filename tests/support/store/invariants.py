@@ -9,7 +9,8 @@ cannot see what an invariant is about gives records without it, and nothing is s
     I5  fencing        I6  overlap        I7  innocence      I8  poison bound
     I9  liveness       I10 timeout        I11 memory         I12 no litter
     I13 isolation      I14 bounded data   I15 cancel         I16 cron
-    I17 parity         I18 truth          I19 restart-safe
+    I17 parity         I18 truth          I19 restart-safe  I20 caps
+    I21 rates          I22 throttles      I23 no idleness    I24 permits return
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from support.store.history import (
     Settled,
     Started,
 )
+from support.store.permits import wrong_permits
 
 TERMINAL = frozenset(("succeeded", "dead", "quarantined", "canceled"))
 OVERSHOOT_S = 1.0
@@ -60,6 +62,11 @@ CHECKED_BY: Mapping[str, tuple[str, ...]] = {
     "I17": ("store conformance", "property"),
     "I18": ("simulation", "chaos", "crash points"),
     "I19": ("simulation", "chaos", "crash points"),
+    "I20": ("simulation", "chaos", "store conformance"),
+    "I21": ("simulation", "chaos", "store conformance"),
+    "I22": ("simulation", "store conformance"),
+    "I23": ("simulation",),
+    "I24": ("simulation", "chaos", "store conformance"),
 }
 
 
@@ -307,6 +314,8 @@ def poison_bound(history: History) -> Iterator[Violation]:
         elif type(record) is Settled and record.receipt == "accepted":
             if record.costs == "nothing":
                 yield Violation("I8", record.job, f"nobody paid for {record.token}")
+        elif type(record) is Ended and record.cause == "done_snoozed":
+            starts[record.job] -= 1  # those are bounded by themselves
         elif type(record) is Started:
             starts[record.job] += 1
             final = kinds.get(record.job)
@@ -389,6 +398,12 @@ def cancel(history: History) -> Iterator[Violation]:
             yield Violation("I15", final.job, f"canceled, and still {final.state}")
 
 
+def quotas(history: History) -> Iterator[Violation]:
+    """I20 to I24: caps, rates and throttles hold, nothing idles, permits return."""
+    for found in wrong_permits(history):
+        yield Violation(*found)
+
+
 RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
     no_loss,
     no_invention,
@@ -404,4 +419,5 @@ RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
     no_litter,
     ticks,
     cancel,
+    quotas,
 )
