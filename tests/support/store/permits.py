@@ -4,7 +4,8 @@ Theory of operation. A permit that came with a lease counts from when its attemp
 began, and one that was asked for from when the handler learned of it. Of a cap, it
 counts until its handler has returned it, or until nothing of its attempt lives and the
 end is stored. The cap is the one that held when the last of those that hold was
-granted: all of them were leased by then. Of a rate, each begin counts once.
+granted: all of them were leased by then. Of a rate, each begin counts once; what was
+asked for counts from its grant, if its handler learns of it soon.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ HEARD_S = 2.0
 GRAIN = 1e-6
 CLOCK_S = 0.002
 """The store counts whole milliseconds, and rounds."""
+FRESH_S = 0.6
+"""What a handler has asked for counts from its grant if it learns of it so soon."""
 HOST = "host:"
 """Begins the buckets that each supervisor counts alone."""
 
@@ -150,42 +153,46 @@ def _begins(history: History) -> Iterator[tuple[Record, list[Took]]]:
 
 
 def _too_fast(history: History) -> Iterator[Finding]:
-    """I21: no window of begins has more than the rate and the burst allow.
+    """I21: no window of begins has more than the rate and the burst allow."""
+    level: dict[str, tuple[float, float, tuple[float, int]]] = {}
+    for at_s, one in sorted(_counted(history), key=lambda found: found[0]):
+        if type(one) is Refilled:
+            for bucket in [b for b in level if _is_of(b, one.quota)]:
+                del level[bucket]
+        elif type(one) is Took and one.per_s is not None and one.burst is not None:
+            full, numbers = float(one.burst), (one.per_s, one.burst)
+            left, since_s, before = level.get(one.bucket, (full, at_s, numbers))
+            if before != numbers:
+                left = full
+            left = min(full, left + (at_s - since_s) * one.per_s) - one.cost
+            if left < -GRAIN:
+                text = (
+                    f"{one.bucket} begins at {at_s:.3f} s, {-left:.3f} permits over "
+                    f"{one.per_s:g}/s and {one.burst}"
+                )
+                yield Finding("I21", one.job, text, one.token)
+            level[one.bucket] = max(left, 0.0), at_s, numbers
+
+
+def _counted(history: History) -> Iterator[tuple[float, Took | Refilled]]:
+    """Yield what a rate counts, with its time.
 
     What a host carries through its sleep begins whenever it wakes up.
     """
     asleep = [one for one in history.of(Disturbed) if one.where.startswith("host")]
     hosts = {record.token: record.host for record in history.of(Started)}
-    level: dict[str, tuple[float, float, tuple[float, int]]] = {}
     for record, used in _begins(history):
         if type(record) is Refilled:
-            for bucket in [b for b in level if _is_of(b, record.quota)]:
-                del level[bucket]
+            yield record.at_s, record
         for took in used:
-            if took.per_s is None or took.burst is None:
-                continue
-            if any(
+            if not any(
                 one.where == hosts.get(took.token)
                 and one.at_s <= record.at_s
                 and one.until_s >= took.at_s
                 for one in asleep
             ):
-                continue
-            numbers = took.per_s, took.burst
-            left, at_s, before = level.get(
-                took.bucket, (float(took.burst), record.at_s, numbers)
-            )
-            if before != numbers:
-                left = float(took.burst)
-            left = min(took.burst, left + (record.at_s - at_s) * took.per_s)
-            left -= took.cost
-            if left < -GRAIN:
-                text = (
-                    f"{took.bucket} begins at {record.at_s:.3f} s, {-left:.3f} permits "
-                    f"over {took.per_s:g}/s and {took.burst}"
-                )
-                yield Finding("I21", took.job, text, took.token)
-            level[took.bucket] = max(left, 0.0), record.at_s, numbers
+                is_fresh = took.n > 0 and record.at_s - took.at_s <= FRESH_S
+                yield took.at_s if is_fresh else record.at_s, took
 
 
 class _Blocks:

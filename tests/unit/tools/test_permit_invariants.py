@@ -106,6 +106,25 @@ def test_no_window_has_more_begins_than_the_rate_and_the_burst() -> None:
     assert begins(2.0, 3.0, 3.0, 3.1) == {"I21"}
 
 
+def test_what_was_asked_for_counts_from_its_grant_unless_it_is_old() -> None:
+    """I21: a handler that learns of it late uses it late."""
+
+    def used(*times_s: tuple[float, float]) -> set[str]:
+        return broken(
+            *(
+                took(n, taken_s, n=1, cap=None, per_s=1.0, burst=1)
+                for n, (taken_s, _) in enumerate(times_s)
+            ),
+            *(
+                Held(at_s=held_s, job=n, token=n, n=1)
+                for n, (_, held_s) in enumerate(times_s)
+            ),
+        )
+
+    assert used((1.0, 1.5), (2.0, 2.1)) == set()
+    assert used((1.0, 2.0), (2.0, 2.1)) == {"I21"}
+
+
 def test_a_rate_is_counted_anew_after_a_reset() -> None:
     """I21: that is what it is for."""
     numbers = {"cap": None, "per_s": 1.0, "burst": 1}

@@ -5,7 +5,9 @@ Theory of operation. A child asks and waits. The store grants a permit or refuse
 waits meanwhile, no longer than the handler does, and is made again: at that moment,
 after a permit of the same bucket has come back from here, or after `CAP_AGAIN_S`, since
 a cap may become free anywhere. One that cannot be granted in time is refused at once:
-its job is snoozed, and another can have the slot.
+its job is snoozed, and another can have the slot. A rate counts a permit when it is
+granted; if the answer is lost or comes late, it goes back unused and another is asked
+for: else all that were granted during an outage would be used at its end.
 
 `PERMIT_ACTIONS` is total over the states of a request and what can happen to it. What
 an attempt holds at its end is taken back by the store with its settlement, and
@@ -16,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from jobpool.core.jobs.job import PermitAnswer, PermitAsk, PermitReturn, Throttle
 from jobpool.core.rules.quotas.definition import (
     DEFAULT_THROTTLE_MAX_S,
     DEFAULT_WAIT_S,
 )
+from jobpool.core.rules.quotas.gcra import DELAY_MAX_S
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.protocol.messages import (
     AskPermit,
@@ -33,6 +35,12 @@ from jobpool.sandbox.protocol.messages import (
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.attempts.killing import Killing
+from jobpool.supervisor.machine.state.asking import (
+    IMPOSSIBLE,
+    PERMIT_ACTIONS,
+    AskEvent,
+    AskState,
+)
 from jobpool.supervisor.machine.state.places import Places
 from jobpool.supervisor.machine.state.slot import (
     IGNORE,
@@ -55,71 +63,7 @@ BLOCKS_PER_S = 10.0
 """An attempt may block buckets so often; what it says beyond is ignored."""
 
 
-class AskState(StrEnum):
-    """The state of a request for a permit."""
-
-    ASKED = "asked"
-    """It is with the store."""
-    WAITING = "waiting"
-    """It was refused and will be made again."""
-    GIVEN_UP = "given_up"
-    """It is with the store, and the child does not wait any more."""
-    HELD = "held"
-    """It was granted."""
-
-
-class AskEvent(StrEnum):
-    """What can happen to a request for a permit."""
-
-    GRANTED = "granted"
-    REFUSED = "refused"
-    """Not now; also if the store has not answered."""
-    NEVER = "never"
-    """It cannot be granted at all."""
-    DUE = "due"
-    """It is time to ask again."""
-    OVER = "over"
-    """The child has waited for as long as it wants to."""
-    RETURNED = "returned"
-    """The child does not need it any more."""
-
-
-_S, _E = AskState, AskEvent
-IMPOSSIBLE = "impossible"
-PERMIT_ACTIONS: Mapping[AskState, Mapping[AskEvent, str]] = {
-    _S.ASKED: {
-        _E.GRANTED: "grant",
-        _E.REFUSED: "wait",
-        _E.NEVER: "refuse",
-        _E.DUE: IMPOSSIBLE,
-        _E.OVER: "refuse_and_give_up",
-        _E.RETURNED: "give_up",
-    },
-    _S.WAITING: {
-        _E.GRANTED: IMPOSSIBLE,
-        _E.REFUSED: IMPOSSIBLE,
-        _E.NEVER: IMPOSSIBLE,
-        _E.DUE: "ask_again",
-        _E.OVER: "refuse",
-        _E.RETURNED: "forget",
-    },
-    _S.GIVEN_UP: {
-        _E.GRANTED: "give_back",
-        _E.REFUSED: "forget",
-        _E.NEVER: "forget",
-        _E.DUE: IMPOSSIBLE,
-        _E.OVER: IMPOSSIBLE,
-        _E.RETURNED: IGNORE,
-    },
-    _S.HELD: {
-        _E.GRANTED: IMPOSSIBLE,
-        _E.REFUSED: IMPOSSIBLE,
-        _E.NEVER: IMPOSSIBLE,
-        _E.DUE: IMPOSSIBLE,
-        _E.OVER: IMPOSSIBLE,
-        _E.RETURNED: "give_back",
-    },
-}
+_S = AskState
 
 
 @dataclass(slots=True)
@@ -135,6 +79,11 @@ class _Asked:
     """When it is made again, if it waits."""
     retry_in_s: float | None = None
     """What the store has said last."""
+
+    sent_s: float = 0.0
+    """When it was made last, by the clock that goes on while the host sleeps."""
+    in_doubt: bool = False
+    """A permit may be there that is not used."""
 
     @property
     def bucket(self) -> tuple[str, str]:
@@ -211,7 +160,10 @@ class Permits:
             if asked is None:
                 continue  # its attempt has ended, and the store knows or will
             asked.retry_in_s = answer.retry_in_s
-            if answer.granted:
+            is_waited_for = asked.state is AskState.ASKED
+            is_old = answer.granted and is_waited_for and self._is_old(asked)
+            asked.in_doubt = event.answers is None or is_old
+            if answer.granted and not is_old:
                 self._meet(asked, AskEvent.GRANTED)
             elif answer.stale:
                 self._meet(asked, AskEvent.NEVER)
@@ -300,6 +252,8 @@ class Permits:
         """Make the request: of the store, or here."""
         ask, places = asked.ask, self._places
         asked.state, asked.next_s = AskState.ASKED, NEVER_S
+        asked.sent_s = self._step.now_s + self._step.slept_s
+        self._give_up_doubtful(asked)
         cap = places.caps.get(ask.quota)
         if cap is None:
             self._asks.append(ask)
@@ -345,7 +299,22 @@ class Permits:
     def _give_up(self, asked: _Asked) -> None:
         asked.state = AskState.GIVEN_UP
 
+    def _is_old(self, asked: _Asked) -> bool:
+        """Say whether a rate may have counted it too long ago to be used now."""
+        registry = self._step.registry
+        quota = registry.quotas.get(asked.ask.quota) if registry else None
+        has_rate = quota is None or quota.rate is not None
+        now_s = self._step.now_s + self._step.slept_s
+        return has_rate and now_s - asked.sent_s > DELAY_MAX_S
+
+    def _give_up_doubtful(self, asked: _Asked) -> None:
+        """Return a permit that may be there; no harm is done if it is not."""
+        if asked.in_doubt:
+            asked.in_doubt = False
+            self._returns.append(PermitReturn(asked.ask.token, asked.ask.n))
+
     def _forget(self, asked: _Asked) -> None:
+        self._give_up_doubtful(asked)
         attempt = self._attempts.get(asked.slot.number)
         if attempt is not None:
             attempt.asked.pop(asked.ask.n, None)

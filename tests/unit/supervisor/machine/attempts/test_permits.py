@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from jobpool.core.jobs.job import PermitAnswer, PermitAsk, PermitReturn, Throttle
-from jobpool.core.rules.quotas.definition import Quota
+from jobpool.core.rules.quotas.definition import Quota, Rate
+from jobpool.core.rules.quotas.gcra import DELAY_MAX_S
 from jobpool.sandbox.protocol.messages import (
     AskPermit,
     BlockBucket,
@@ -20,18 +21,21 @@ from jobpool.supervisor.machine.attempts.permits import (
     BLOCKS_FREE,
     BLOCKS_PER_S,
     CAP_AGAIN_S,
-    IMPOSSIBLE,
-    PERMIT_ACTIONS,
     PERMITS_MAX,
     RETRY_MAX_S,
+    Permits,
+)
+from jobpool.supervisor.machine.state.asking import (
+    IMPOSSIBLE,
+    PERMIT_ACTIONS,
     AskEvent,
     AskState,
-    Permits,
 )
 from jobpool.supervisor.machine.state.slot import IGNORE, SlotState
 from support.machine.world import World, pool
 
 STRIPE = Quota(name="stripe", concurrency=2, wait_s=3.0, throttle_max_s=60.0)
+CALLS = Quota(name="calls", rate=Rate(10.0, 1.0), burst=1)
 DISK = Quota(name="disk", concurrency=2, host_only=True)
 CELLS = list(itertools.product(AskState, AskEvent))
 
@@ -40,7 +44,7 @@ class Asking:
     """A world in which handlers ask for permits."""
 
     def __init__(self, size=2, jobs=2):
-        self.world = World(pool("cpu", size), quotas=(STRIPE, DISK)).up()
+        self.world = World(pool("cpu", size), quotas=(STRIPE, CALLS, DISK)).up()
         self.jobs = [self.world.job() for _ in range(jobs)]
         self.world.notify()
 
@@ -227,6 +231,39 @@ def test_a_store_that_does_not_answer_is_asked_again():
     assert asking.asked() == [ask]
     asking.world.wait(0.3)
     assert [one.granted for one in asking.told()] == [False]
+
+
+def test_what_was_granted_long_ago_is_not_used():
+    """A rate has counted it then: it goes back, and another is asked for."""
+    asking = Asking()
+    rate = asking.ask(asking.jobs[0], quota="calls")
+    cap = asking.ask(asking.jobs[1])
+    asking.asked()
+    asking.world.wait(DELAY_MAX_S + 0.1)
+    asking.answer(rate, granted=True)
+    asking.answer(cap, granted=True)  # a cap counts it for as long as it is held
+    assert [one.granted for one in asking.told()] == [True]
+    asking.world.commands.clear()
+    asking.world.wait(CAP_AGAIN_S + 0.001)
+    assert asking.world.commands == [
+        cmd.ReturnPermits([PermitReturn(rate.token, 1)]),
+        cmd.TakePermits([rate]),
+    ]
+    asking.answer(rate, granted=True)
+    assert [one.granted for one in asking.told()] == [True]
+
+
+@pytest.mark.parametrize("wait_s", [0.01, 3.0])
+def test_what_may_have_been_granted_unheard_goes_back(wait_s):
+    """If the handler waits on, before it asks again."""
+    asking = Asking()
+    ask = asking.ask(asking.jobs[0], wait_s=wait_s)
+    asking.world.step(inp.PermitsAnswered([ask], None))
+    assert asking.returned() == []
+    asking.asked()
+    asking.world.wait(CAP_AGAIN_S + 0.001)
+    assert asking.returned() == [PermitReturn(ask.token, 1)]
+    assert asking.asked() == [ask] * (wait_s > CAP_AGAIN_S)
 
 
 def test_with_the_end_of_its_attempt_a_request_is_forgotten():
