@@ -55,8 +55,8 @@ SUITE_BUGS = (
         (
             Edit(
                 "store/operations/lease.py",
-                "            if outdated or lapsed or is_paused:",
-                "            if lapsed or is_paused:",
+                "(self.is_outdated or self.has_lapsed or self.is_paused)",
+                "(self.has_lapsed or self.is_paused)",
             ),
         ),
     ),
@@ -350,6 +350,117 @@ SUITE_BUGS = (
                 "store/operations/schedules/keeping.py",
                 'if newest_version(known) == (version or ""):',
                 "if known:",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a job that comes back leaves no note for its lane",
+        Promise.QUOTAS,
+        "tests/store/contract/quotas/test_interplay.py",
+        (
+            Edit(
+                "store/sqlite/sql/migrations/007_features.sql",
+                "AFTER UPDATE OF state, lane ON jobpool_jobs\n"
+                "WHEN new.state = 'runnable' AND new.lane IS NOT NULL\n",
+                "AFTER UPDATE OF state, lane ON jobpool_jobs\n"
+                "WHEN new.state = 'pending' AND new.lane IS NOT NULL\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a lane that was blocked is never opened again",
+        Promise.QUOTAS,
+        "tests/store/contract/quotas/test_caps.py",
+        (
+            Edit(
+                "store/operations/quotas/claim.py",
+                "            if self._buckets.may_go_on(bucket):\n",
+                "            if bucket < 0:\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "what no client has stamped is leased past its quotas",
+        Promise.QUOTAS,
+        "tests/store/contract/quotas/test_caps.py",
+        (
+            Edit(
+                "store/operations/quotas/leasing.py",
+                "        return Split(*(_where(known, asked, laned=laned) "
+                "for laned in (False, True)))\n",
+                "        return Split(asked, _where(known, asked, laned=True))\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "permits of the living are swept",
+        Promise.QUOTAS,
+        "tests/store/contract/quotas/test_caps.py",
+        (
+            Edit(
+                "store/sqlite/sql/buckets.sql",
+                "        j.token = jobpool_permits.token\n",
+                "        j.token > jobpool_permits.token\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "what is leased ahead may take all permits",
+        Promise.QUOTAS,
+        "tests/unit/core/rules/quotas/test_allot.py",
+        (
+            Edit(
+                "core/rules/quotas/allot.py",
+                "{bucket: free // 2 for bucket, free in room.items()}",
+                "dict(room)",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "what a rate counts may begin at any time",
+        Promise.QUOTAS,
+        "tests/unit/supervisor/machine/dispatch/test_rates.py",
+        (
+            Edit(
+                "supervisor/machine/dispatch/dispatcher.py",
+                "            else self._asked_s + lease.begin_within_s,\n",
+                "            else NEVER_S,\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "what never began comes back to its rate twice",
+        Promise.QUOTAS,
+        "tests/unit/core/rules/quotas/test_gcra.py",
+        (
+            Edit(
+                "core/rules/quotas/gcra.py",
+                "math.floor(cost * pace.interval_us) - away_us",
+                "math.floor(2 * cost * pace.interval_us) - away_us",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a suspect passes its quotas",
+        Promise.QUOTAS,
+        "tests/store/contract/quotas/test_interplay.py",
+        (
+            Edit(
+                "store/operations/quotas/leasing.py",
+                "            if found is None or not found.most:\n",
+                "            if found is None:\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a permit of an outage is used after it",
+        Promise.QUOTAS,
+        "tests/unit/supervisor/machine/attempts/test_permits.py",
+        (
+            Edit(
+                "supervisor/machine/attempts/permits.py",
+                "return has_rate and now_s - asked.sent_s > DELAY_MAX_S",
+                "return has_rate and now_s < asked.sent_s",
             ),
         ),
     ),

@@ -10,7 +10,6 @@ from jobpool.core.rules.quotas import gcra, merging
 from jobpool.core.rules.quotas import rules as compiling
 from jobpool.store.memory.quotas import claim, in_force
 from jobpool.store.memory.quotas import permits as permit_keeping
-from jobpool.store.memory.quotas.claim import Claim
 from jobpool.store.memory.quotas.permits import PermitKeeping
 from jobpool.store.memory.store import MemoryStore
 from jobpool.supervisor.machine.admission.host_quotas import HostQuotas
@@ -53,26 +52,6 @@ def a_begin_frees_permits() -> list[Change]:
 
 
 @breaks(Promise.QUOTAS)
-def what_never_began_comes_back_twice() -> list[Change]:
-    right = PermitKeeping._refund
-
-    def wrong(self: Any, key: Any) -> None:
-        right(self, key)
-        right(self, key)
-
-    return [(PermitKeeping, "_refund", wrong)]
-
-
-@breaks(Promise.QUOTAS)
-def a_rate_is_counted_when_it_is_leased() -> list[Change]:
-    def take(self: Any, head: Any, lease: Any, run_id: str) -> Any:
-        self._take(head, lease.id, lease.token, run_id)
-        return replace(lease, laned=True, begin_within_s=None)
-
-    return [(Claim, "take", take)]
-
-
-@breaks(Promise.QUOTAS)
 def the_looser_number_holds() -> list[Change]:
     def wrong(known: Any, newer: Any) -> Any:
         caps = [n.concurrency for n in (known, newer) if n.concurrency is not None]
@@ -106,11 +85,6 @@ def permits_of_handlers_are_not_counted() -> list[Change]:
 @breaks(Promise.QUOTAS)
 def returned_permits_are_kept() -> list[Change]:
     return [(PermitKeeping, "return_permits", nothing)]
-
-
-@breaks(Promise.QUOTAS)
-def suspects_pass_quotas() -> list[Change]:
-    return [(Claim, "blocks", lambda _self, _row: False)]
 
 
 @breaks(Promise.QUOTAS)

@@ -144,6 +144,8 @@ def _begins(history: History) -> Iterator[tuple[Record, list[Took]]]:
     for record in history.records:
         used: list[Took] = []
         if type(record) is Took:
+            if record.n:  # what went back unused is not used
+                taken[record.token, record.n].clear()
             taken[record.token, record.n].append(record)
         elif type(record) is Started:
             used = taken[record.token, 0]
