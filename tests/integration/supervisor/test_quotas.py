@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
+from support.postgres.server import server
 from support.site.supervising import PATIENCE_S, Site
 from support.waiting import wait_until
 
@@ -121,14 +122,21 @@ def most_at_once(lines):
     return most
 
 
+def start(site, pools):
+    """Start a supervisor on the site's store."""
+    return site.start(pools, env={"JOBPOOL_STORE": site.url})
+
+
 def two_supervisors(site):
     """Start two supervisors with four slots each."""
-    return [site.start("io=4"), site.start("io=4")]
+    return [start(site, "io=4"), start(site, "io=4")]
 
 
-@pytest.fixture
-def site(tmp_path):
+@pytest.fixture(params=["sqlite", "postgres"])
+def site(tmp_path, request):
     with Site(tmp_path, APP) as site:
+        if request.param == "postgres":
+            site.url = server().store_url()
         yield site
 
 
@@ -178,7 +186,7 @@ def test_no_window_has_more_begins_than_a_rate_allows(site):
 
 def test_what_one_host_counts_is_kept_by_its_supervisor(site):
     """The store is not asked, and hands out more."""
-    site.start("io=4")
+    start(site, "io=4")
     ids = site.add_many("scan", [None] * 10, pool="io")
     assert {job.state for job in site.finish_all(ids)} == {"succeeded"}
     assert most_at_once(ledger(site)) == 1
@@ -187,7 +195,7 @@ def test_what_one_host_counts_is_kept_by_its_supervisor(site):
 @pytest.mark.parametrize("kind", ["dies", "holds"])
 def test_a_child_that_is_killed_returns_its_permits(site, kind):
     """What it took when it began, and what its handler asked for."""
-    site.start("io=4")
+    start(site, "io=4")
     arguments = {"gate": "go"} | ({"dies": True} if kind == "holds" else {})
     doomed = site.add_many(kind, [arguments] * 2, pool="io", max_attempts=1)
     begun = wait_until(site.witnesses, PATIENCE_S, "one that holds permits")
@@ -220,17 +228,17 @@ def test_each_request_takes_a_permit(site):
 
 def test_a_permit_is_waited_for_and_then_the_job_snoozes(site):
     """It costs no attempt, and its slot is free meanwhile."""
-    supervisor = site.start("io=2")
+    supervisor = start(site, "io=2")
     holder = site.add("holds", {"gate": "go"}, pool="io")
     site.wait_begun(holder)
     waiting = site.add("holds", {"gate": "go"}, pool="io")
     supervisor.wait_event("job_snoozed", id=waiting)
-    snoozed = site.job(waiting)
-    assert (snoozed.failures, snoozed.attempt) == (0, 0)
+    wait_until(lambda: site.job(waiting).snoozes, PATIENCE_S, "its snooze")
     assert [line.job for line in ledger(site)] == [holder]
     site.open_gate("go")
     assert site.finish(holder).state == "succeeded"
-    assert site.finish(waiting).state == "succeeded"
+    waited = site.finish(waiting)
+    assert (waited.state, waited.failures, waited.attempt) == ("succeeded", 0, 1)
 
 
 def test_who_is_throttled_keeps_everybody_away_for_so_long(site):
@@ -252,11 +260,11 @@ def test_who_is_throttled_keeps_everybody_away_for_so_long(site):
 
 def test_a_drain_hands_back_what_waits_for_permits(site):
     """Nothing is charged, and the next supervisor has them at once."""
-    first = site.start("io=2")
+    first = start(site, "io=2")
     ids = site.add_many("charge", [{"seconds": 0.2}] * 6, pool="io")
     wait_until(lambda: ledger(site), PATIENCE_S, "a begin")
     assert first.stop(signal.SIGTERM) == 0
-    site.start("io=2")
+    start(site, "io=2")
     began_s = time.monotonic()
     jobs = site.finish_all(ids)
     assert {(job.state, job.failures) for job in jobs} == {("succeeded", 0)}
