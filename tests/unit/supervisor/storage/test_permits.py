@@ -219,6 +219,7 @@ def test_an_end_waits_for_the_lease_that_follows_a_grant_with_permits(
     rig.thread.leave([cmd.Lease({"cpu": 2})])
     rig.wait_for(inp.Granted)
     rig.settle(7)
+    wait_until(lambda: rig.thread._lingers, PATIENCE_S, "for more to be left")
     assert rig.store.settled == []
     rig.thread.leave([cmd.Lease({"cpu": 2})])
     wait_until(lambda: len(rig.of(inp.Granted)) == 2, PATIENCE_S, "both grants")
