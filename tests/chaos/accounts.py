@@ -111,6 +111,7 @@ class Accounts:
     """Of supervisors."""
     jobs: list[Final]
     stored_attempts: list[tuple[int, int, str]]
+    permits_left: list[str]
     litter: list[str]
     broken: list[str]
     ticks: list[Tick] = field(default_factory=list)
@@ -151,6 +152,7 @@ class Accounts:
             records=records,
             jobs=list(self._finals()),
             budgets={kind: budget_of(kind) for kind in kinds},
+            permits_left=[f"a permit is left: {one}" for one in self.permits_left],
             litter=self.litter,
             broken=self.broken,
         )

@@ -12,6 +12,7 @@ import os
 import random
 import time
 
+from chaos.limits import BURST, PLACES, RATE_PER_S
 from jobpool import JobPool, current
 
 TICK_S = 0.02
@@ -23,6 +24,8 @@ SOON = {
     for name in ("crashed", "out_of_memory", "timed_out", "stalled", "Exception")
 }
 jobs = JobPool()
+places = jobs.quota("places", concurrency=PLACES)
+pace = jobs.quota("pace", rate=f"{RATE_PER_S}/s", burst=BURST)
 _marks = os.open(
     os.environ["CHAOS_MARKS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 )
@@ -64,6 +67,16 @@ def steady(call, lasts_ms):
 @jobs.job("io", kind="waiting", timeout="10s", retry=SOON)
 def waiting(call, lasts_ms):
     return work(lasts_ms)
+
+
+@jobs.job("io", kind="capped", timeout="10s", retry=SOON, quotas=[places])
+def capped(call, lasts_ms):
+    return work(lasts_ms)
+
+
+@jobs.job("cpu", kind="paced", timeout="10s", retry=SOON, quotas=[pace])
+def paced(call, lasts_ms):
+    return work(0)
 
 
 @jobs.job("cpu", kind="quick", timeout="10s", retry=SOON)
@@ -163,6 +176,7 @@ jobs.schedule(
 HANDLERS = {
     handler.kind: handler
     for handler in (
-        steady, waiting, quick, once, flaky, segfault, leave, hang, hog, family,
+        steady, waiting, capped, paced, quick, once, flaky, segfault, leave, hang, hog,
+        family,
     )
 }  # fmt: skip

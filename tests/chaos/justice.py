@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from chaos.accounts import ATTEMPTS_MAX, CRASHES_MAX, POISON
 from chaos.nemesis import AT_STORE
+from chaos.quotas import caps_hold, rates_hold
 from support.store.invariants import Violation, violations
 
 SURVIVAL_MS = 1500
@@ -30,6 +31,8 @@ def findings(accounts):
         _supervisors_end_when_asked,
         _canceled_stays_canceled,
         _ticks_come_once,
+        caps_hold,
+        rates_hold,
     ):
         found += rule(accounts)
     return list(_once_each(found))

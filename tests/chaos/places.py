@@ -37,6 +37,7 @@ FINAL = (
     "id, kind, state, attempt, failures, crashes, interruptions, recoveries, "
     "max_attempts"
 )
+PERMITS = "job_id, token, run_id"
 TICKS = "nominal_at_ms, stored_at_ms, state, job_id"
 
 
@@ -126,7 +127,7 @@ class SqlitePlace(Place):
         ).fetchall()
 
     def read_final(self):
-        """Return jobs with their payloads and results, attempts, ticks, and damage."""
+        """Return jobs with what they carry, attempts, ticks, permits, and damage."""
         with contextlib.closing(self.observe()) as connection:
             jobs = connection.execute(
                 f"SELECT {FINAL}, p.payload, r.result FROM jobpool_jobs AS j "
@@ -138,10 +139,13 @@ class SqlitePlace(Place):
             ).fetchall()
             ticks = connection.execute(f"SELECT {TICKS} FROM jobpool_ticks").fetchall()
             (word,) = connection.execute("PRAGMA integrity_check").fetchone()
+            permits = connection.execute(f"SELECT {PERMITS} FROM jobpool_permits")
+            left = list(map(str, permits))
         return (
             jobs,
             attempts,
             ticks,
+            left,
             [] if word == "ok" else [f"integrity_check: {word}"],
         )
 
@@ -226,7 +230,7 @@ class PostgresPlace(Place):
         ).fetchall()
 
     def read_final(self):
-        """Return jobs with their payloads and results, attempts, ticks, and damage."""
+        """Return jobs with what they carry, attempts, ticks, permits, and damage."""
         with contextlib.closing(self.observe()) as connection:
             jobs = connection.execute(
                 f"SELECT {FINAL}, payload, result FROM {self.schema}.jobs"
@@ -237,7 +241,10 @@ class PostgresPlace(Place):
             ticks = connection.execute(
                 f"SELECT {TICKS} FROM {self.schema}.ticks"
             ).fetchall()
-        return jobs, attempts, ticks, []
+            permits = connection.execute(
+                f"SELECT {PERMITS} FROM {self.schema}.permits"
+            ).fetchall()
+        return jobs, attempts, ticks, list(map(str, permits)), []
 
     @contextlib.contextmanager
     def locked(self, wait_s=LOCK_S_MAX):

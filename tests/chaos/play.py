@@ -209,7 +209,7 @@ class _Play:
         litter += [f"{path} is left" for path in leftovers(self._place)]
         lives = [life for member in self._crew for life in member.lives]
         litter += [f"{path} is left" for path in cgroups_of(lives)]
-        jobs, attempts, ticks, broken = self._place.read_final()
+        jobs, attempts, ticks, permits, broken = self._place.read_final()
         return Accounts(
             shared=self._place.shared,
             changes=self._auditor.changes,
@@ -220,6 +220,7 @@ class _Play:
             jobs=list(map(Final._make, jobs)),
             stored_attempts=attempts,
             ticks=list(map(Tick._make, ticks)),
+            permits_left=permits,
             litter=litter,
             broken=self._broken + broken,
         )

@@ -12,7 +12,8 @@ OUTSTANDING_MAX = 48
 RETRY_S = 0.1
 PAUSE_S = 0.005
 SHARE_OF_KIND = {
-    "steady": 30, "waiting": 30, "quick": 14, "once": 5, "flaky": 8, "family": 4,
+    "steady": 27, "waiting": 26, "quick": 13, "once": 5, "flaky": 8, "family": 4,
+    "capped": 5, "paced": 5,
     "segfault": 1, "leave": 1, "hang": 1, "hog": 0.5,
 }  # fmt: skip
 LASTS_MS = {5: 30, 30: 30, 100: 25, 400: 12, 1500: 3, 4000: 2}

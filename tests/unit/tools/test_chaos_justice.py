@@ -124,6 +124,7 @@ def good(**changed):
             (2, 12, "crashed"), (3, 23, "lost"),
             (4, 34, "crashed"), (4, 44, "crashed"), (4, 54, "crashed"),
         ],
+        "permits_left": [],
         "litter": [],
         "broken": [],
     }  # fmt: skip
@@ -521,3 +522,8 @@ def test_a_child_that_is_killed_long_after_a_fence_has_crashed():
         change(10, 5, held, ("runnable", None, None, 0)),
     ]
     assert not broken(**after)
+
+
+def test_no_permit_is_left():
+    """I24: once all supervisors have ended."""
+    assert broken(permits_left=["(1, 11, 'a')"]) == {"I24"}
