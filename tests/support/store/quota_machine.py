@@ -7,6 +7,7 @@ leave a job waiting that fits as well.
 
 import contextlib
 import dataclasses
+from collections import Counter
 from typing import NamedTuple
 
 import msgspec
@@ -106,15 +107,14 @@ class ModelJob:
     values: dict[str, str]
     priority: int
     run_at_ms: int
+    batch: int
+    """Jobs that came together are of one lane: jobs that are alike may not be, by what
+    was stamped."""
     state: JobState = JobState.RUNNABLE
     token: int | None = None
     run: str | None = None
     permits: dict[int, list[Permit]] = dataclasses.field(default_factory=dict)
     """By number."""
-
-    @property
-    def lane(self):
-        return self.priority, self.tenant, tuple(self.values.items())
 
 
 class QuotaMachine(RuleBasedStateMachine):
@@ -135,6 +135,11 @@ class QuotaMachine(RuleBasedStateMachine):
         self.blocked_until_ms = {}
         self.began_ms = {}
         """Of a rate: when permits were taken that did not come back."""
+        self.unswept = Counter()
+        self.knows = {}
+        """Whether anything was in force when a store object looked last."""
+        self.touched_ms = {}
+        """Of a rate: when it may have been used once more."""
         self.stirred_ms = self.clock.utc_ms()
         """When the rules changed last, or the clock was set back."""
         self.looks = set()
@@ -199,15 +204,20 @@ class QuotaMachine(RuleBasedStateMachine):
     def in_use(self, bucket, *, at_most=False):
         """Return how many permits are held.
 
-        What was taken while there was no cap may count for a later one, or may not.
+        What was taken while there was no cap may count for a later one, or may not. So
+        may what ended while nothing was in force: it goes once its bucket is full.
         """
-        return sum(
+        return self.unswept[bucket] * at_most + sum(
             one.cost
             for job in self.jobs.values()
             for taken in job.permits.values()
             for one in taken
             if one.bucket == bucket and (at_most or one.had_cap)
         )
+
+    def is_anything_in_force(self):
+        known = self.in_force()
+        return bool(known.quotas or known.tenants)
 
     def uses(self, known, job):
         paths = known.counted_paths(job.kind)
@@ -239,7 +249,8 @@ class QuotaMachine(RuleBasedStateMachine):
         if pace is None:
             return False
         full_ms = 2 * pace.burst * pace.interval_us / 1000 + 1000
-        last_ms = max(self.began_ms.get(use.bucket, ()), default=0)
+        times = self.began_ms.get(use.bucket, ())
+        last_ms = max(*times, self.touched_ms.get(use.bucket, 0), 0)
         return self.clock.utc_ms() - last_ms < full_ms
 
     def take(self, known, job, n, use):
@@ -299,9 +310,10 @@ class QuotaMachine(RuleBasedStateMachine):
             new = stamped(kind, values=stamp, **options)
         else:
             new = new_job(kind, POOL_OF[kind], **options)
+        batch = len(self.jobs)
         for made in self.stores[which].enqueue([new] * count):
             self.jobs[made.id] = ModelJob(
-                kind, owner, values, priority, self.clock.utc_ms()
+                kind, owner, values, priority, self.clock.utc_ms(), batch
             )
 
     def lease(self, which, pool, limit):
@@ -309,6 +321,7 @@ class QuotaMachine(RuleBasedStateMachine):
         for job in self.jobs.values():
             if job.state is JobState.PENDING and job.run_at_ms <= now_ms:
                 job.state = JobState.RUNNABLE
+        self.knows[which] = self.is_anything_in_force()
         self.stores[which].renew(run, TTL_S, anew=True)
         granted, calls, batch = [], 0, None
         while batch is None or (len(granted) < limit and batch.next_due_in_s == 0):
@@ -356,7 +369,7 @@ class QuotaMachine(RuleBasedStateMachine):
                     continue
                 assert job.priority >= other.priority
                 is_equal = job.priority == other.priority
-                if job.lane == other.lane or (
+                if job.batch == other.batch or (
                     is_equal and not known.is_laned(job.kind)
                 ):
                     assert (job.run_at_ms, one.id) < (other.run_at_ms, number)
@@ -424,6 +437,9 @@ class QuotaMachine(RuleBasedStateMachine):
         assert self.stores[which].settle([settlement]) == [receipt]
         if not is_current:
             return
+        if not (self.is_anything_in_force() and self.knows.get(which, True)):
+            for one in (one for taken in job.permits.values() for one in taken):
+                self.unswept[one.bucket] += one.cost
         self.give_back(job, unbegun=settlement.unbegun)
         job.state, job.token, job.run = settlement.state, None, None
         if settlement.state is JobState.PENDING:
@@ -448,11 +464,12 @@ class QuotaMachine(RuleBasedStateMachine):
         ask = PermitAsk(granted.id, granted.token, n, quota, value, cost)
         (answer,) = self.stores[which].take_permits(run, [ask])
         use = Use(bucket_id(quota, value), quota, value, cost)
-        has_it = any(one.bucket == use.bucket for one in job.permits.get(n, []))
+        has_it = [one for one in job.permits.get(n, []) if one.bucket == use.bucket]
         if job.token != granted.token:
             assert answer.stale
-        elif has_it:
-            assert answer.granted
+        elif has_it:  # Without a cap a store may not know that it was asked before.
+            assert answer.granted or not has_it[0].had_cap
+            self.touched_ms[use.bucket] = self.clock.utc_ms()
         elif cost_in(known.limit(quota, value), cost) < cost:
             assert answer.stale
         elif answer.granted:
@@ -565,6 +582,7 @@ class QuotaMachine(RuleBasedStateMachine):
         self.stores[which].close()
         self.stores[which] = self.open_one()
         self.looks.discard(which)
+        self.knows.pop(which, None)
 
     # -- what always holds -----------------------------------------------------------
 
@@ -583,8 +601,9 @@ class QuotaMachine(RuleBasedStateMachine):
                 if known.limit(name, value).concurrency is None:
                     assert used == 0
                 else:
-                    at_most = self.in_use(bucket, at_most=True)
-                    assert self.in_use(bucket) <= used <= at_most, (name, value)
+                    sure = self.in_use(bucket)
+                    most = self.in_use(bucket, at_most=True)
+                    assert sure <= used <= most, (name, value, sure, used, most)
             assert not shown
 
 
