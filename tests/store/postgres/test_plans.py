@@ -210,6 +210,10 @@ RULES = {
         {"ids": IDS}, {"permits_pkey": "bucket", "runs_pkey": "id"} | PKEY
     ),
     "free_permits": Rule({"tokens": IDS}, {"permits_of_token": "token"}),
+    "free_ended": Rule(
+        {"tokens": IDS, "capped": KINDS},
+        {"permits_of_token": "token"} | PKEY | BUCKETS,
+    ),
     "return_permits": Rule({"rows": places(2)}, {"permits_of_token": "token"}),
     "permits_asked": Rule(
         {"rows": places(4)} | RUN, {"permits_pkey": "bucket token n"} | PKEY

@@ -18,7 +18,7 @@ from jobpool.store.records import Receipt
 from jobpool.store.statements.integrity import RowRefused, why
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.parameters import Blobs, as_json, newest_beats
-from jobpool.store.statements.session import Database, Session
+from jobpool.store.statements.session import Database, OwnSession, Session
 from jobpool.store.statements.validation import (
     check_new_jobs,
     clean_text,
@@ -80,6 +80,7 @@ class Settling(PermitKeeping, Repairing, Enqueueing):
 
     def _settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
         receipts = [Receipt.STALE] * len(settlements)
+        self._freed = ()
         with self._database.writing() as session:
             now = self._database.moment(session)
             check_new_jobs([s.followup for s in settlements if s.followup], now.ms)
@@ -106,7 +107,7 @@ class Settling(PermitKeeping, Repairing, Enqueueing):
         return receipts
 
     def _settle_round(
-        self, session: Session, settlements: Sequence[Settlement], now: Moment
+        self, session: OwnSession, settlements: Sequence[Settlement], now: Moment
     ) -> dict[int, Receipt]:
         """Settle jobs, each named once; return the receipts other than stale."""
         done_at_once = self._succeed(session, settlements, now)
@@ -142,7 +143,7 @@ class Settling(PermitKeeping, Repairing, Enqueueing):
         return done_at_once | known
 
     def _succeed(
-        self, session: Session, settlements: Sequence[Settlement], now: Moment
+        self, session: OwnSession, settlements: Sequence[Settlement], now: Moment
     ) -> dict[int, Receipt]:
         """Settle plain successes in one statement.
 
@@ -155,7 +156,7 @@ class Settling(PermitKeeping, Repairing, Enqueueing):
 
     @abstractmethod
     def _settle_plain(
-        self, session: Session, plain: Sequence[Settlement], now: Moment
+        self, session: OwnSession, plain: Sequence[Settlement], now: Moment
     ) -> Iterable[int]:
         """Settle plain successes, with their results, in one statement.
 

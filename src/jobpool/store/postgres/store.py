@@ -45,6 +45,7 @@ from jobpool.store.postgres.queue_depth import DepthGuard
 from jobpool.store.records import CapacityFact, Renewal
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.parameters import Blobs, as_json
+from jobpool.store.statements.session import OwnSession as WritingSession
 from jobpool.store.statements.session import Query, Row, Session
 from jobpool.store.watermark import Watermark
 
@@ -356,15 +357,26 @@ class PostgresStore(
         }
 
     def _settle_plain(
-        self, session: Session, plain: Sequence[Settlement], now: Moment
+        self, session: WritingSession, plain: Sequence[Settlement], now: Moment
     ) -> list[int]:
         blobs = Blobs()
         rows = [
             (*success_row(s, now), *blobs.add(s.result if has_result(s) else None))
             for s in plain
         ]
-        found = session.rows("succeed_jobs", rows=as_json(rows), blobs=blobs.joined())
-        return [job_id for (job_id,) in found]
+        given = {"rows": as_json(rows), "blobs": blobs.joined()}
+        if not self._may_hold_permits:
+            found = session.rows("succeed_jobs", **given)
+            return [job_id for (job_id,) in found]
+        tokens = [s.token for s in plain]
+        found, ((is_awaited,),) = session.ask(
+            ("succeed_jobs", given),
+            ("free_ended", {"tokens": as_json(tokens), "capped": self._capped}),
+        )
+        self._has_freed |= is_awaited
+        done = {job_id for (job_id,) in found}
+        self._freed = {*self._freed, *(s.token for s in plain if s.id in done)}
+        return list(done)
 
     def _raise_counters(self, session: Session, *, tokens: int, last_id: int) -> None:
         session.rows("move_raise_tokens", last=tokens)

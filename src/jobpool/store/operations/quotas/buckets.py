@@ -8,7 +8,7 @@ it. Buckets are made before the first is locked, for the same reason.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jobpool.core.rules.quotas.allot import BucketState, cost_in, room_in
@@ -92,17 +92,24 @@ class Buckets:
         name = "try_buckets" if self._has_locked else "lock_buckets"
         if not self._has_locked:
             self._make([use for use in named.values() if use.bucket not in self._known])
-        rows = self._session.rows(name, ids=as_json(wanted))
+        counted = [one for one in wanted if one not in named or self._caps(named[one])]
+        # In statements after the locks: no other claim can add any permit by then.
+        rows, in_use, *answers = self._session.ask(
+            (name, {"ids": as_json(wanted)}),
+            ("permits_in_use", {"ids": as_json(counted)}),
+            *beside,
+        )
         gone = named.keys() - {row[0] for row in rows}
         if gone and not self._has_locked:  # Deleted since, or never committed.
             self._make([named[bucket] for bucket in gone])
             rows += self._session.rows(name, ids=as_json(sorted(gone)))
+            in_use += self._in_use(gone).items()
         self._has_locked = True
         self._known.difference_update(wanted)  # Some may have been deleted.
         if len(self._known) > _KNOWN_MAX:
             self._known.clear()
         self._known.update(row[0] for row in rows)
-        answers = self._read(rows, beside)
+        self._read(rows, dict(in_use))
         self._sweep_full(row[0] for row in rows)
         return answers
 
@@ -113,8 +120,9 @@ class Buckets:
         )
         ids = [row[0] for row in rows]
         self._has_locked |= bool(ids)
-        self._read(row for row in rows if row[0] not in self.states)
+        new = [row for row in rows if row[0] not in self.states]
         if ids:
+            self._read(new, self._in_use([row[0] for row in new]))
             self._sweep(ids)
         return ids
 
@@ -218,21 +226,19 @@ class Buckets:
         if rows:
             self._session.run("make_buckets", rows=as_json(rows), now_ms=self._now_ms)
 
-    def _read(
-        self, rows: Iterable[Row], beside: Sequence[Query] = ()
-    ) -> list[list[Row]]:
-        found = [_Stored(*row) for row in rows]
-        limits = {one.id: self._rules.limit(one.quota, one.value) for one in found}
-        capped = [i for i, limit in limits.items() if limit.concurrency is not None]
-        # In a statement after the locks: no other claim can add any permit now.
-        queries = [*beside]
-        if capped:
-            queries.append(("permits_in_use", {"ids": as_json(capped)}))
-        answers = self._session.ask(*queries) if queries else []
-        in_use: dict[int, int] = dict(answers.pop()) if capped else {}
-        for one in found:
+    def _caps(self, use: Use) -> bool:
+        return self._rules.limit(use.quota, use.value).concurrency is not None
+
+    def _in_use(self, ids: Collection[int]) -> dict[int, int]:
+        """Count permits of locked buckets."""
+        if not ids:
+            return {}
+        return dict(self._session.rows("permits_in_use", ids=as_json(ids)))
+
+    def _read(self, rows: Iterable[Row], in_use: Mapping[int, int]) -> None:
+        for one in (_Stored(*row) for row in rows):
             self._rows[one.id] = one
-            limit, tat_us = limits[one.id], one.tat_us
+            limit, tat_us = self._rules.limit(one.quota, one.value), one.tat_us
             if limit.pace is not None:
                 tat_us = settled(limit.pace, tat_us, self._now_ms * 1000)
             if tat_us != one.tat_us:  # The clock was set back, or the rate has changed.
@@ -240,7 +246,6 @@ class Buckets:
             self.states[one.id] = BucketState(
                 one.id, limit, in_use.get(one.id, 0), tat_us, one.block_until_ms
             )
-        return answers
 
     def _sweep_full(self, ids: Iterable[int]) -> None:
         full = []
@@ -259,9 +264,7 @@ class Buckets:
     def _sweep(self, ids: Collection[int]) -> None:
         """Drop permits of attempts that have ended, on whatever path."""
         swept = {i for (i,) in self._session.rows("sweep_permits", ids=as_json(ids))}
-        in_use: dict[int, int] = {}
-        if swept:
-            in_use = dict(self._session.rows("permits_in_use", ids=as_json(swept)))
+        in_use = self._in_use(swept)
         for bucket in ids:
             self._change(bucket, checked_at_ms=self._now_ms)
             if bucket in swept:

@@ -116,11 +116,10 @@ class Lanes:
         was_set_back = self._mend_times()
         has_lost = self._find_lost()
         is_due = self.opens_at_ms is not None and self.opens_at_ms <= now_ms
-        notes: Sequence[Row] = self.take_notes() if has_buckets else ()
-        # Another claim holds what it has taken, and may be rolled back.
-        self.is_short |= bool(has_buckets and not notes)
+        notes: Sequence[Row] = ()
+        if has_buckets or has_lanes or strays or is_due:
+            notes = self._take(has_lanes or strays, has_buckets, is_due=is_due)
         if has_lanes or strays or is_due or was_set_back or has_lost:
-            self._join(has_notes=has_lanes, is_due=is_due)
             look, *found = session.ask(("lanes_look", {}), *opening)
             ((*_, self.opens_at_ms),) = look
         lanes = self._by_pool(kinds, found)
@@ -160,20 +159,41 @@ class Lanes:
         found = self._session.rows("jobs_of_lanes", ids=as_json(ids), limit=MANY)
         stamp(self._session, self._rules, [job_id for (job_id,) in found])
         self.is_short |= len(found) >= MANY
-        self._join(has_notes=False)
+        self._take(found, ())
         return True
 
-    def _join(self, *, has_notes: object, is_due: bool = False) -> None:
-        """Let lanes wait that have got jobs, by their notes; open due ones."""
-        queries: list[Query] = [("take_lane_notes", {"limit": CHORES})]
+    def _take(
+        self, lanes: object, buckets: object, *, is_due: bool = False
+    ) -> Sequence[Row]:
+        """Take notes; let lanes wait that have got jobs, and open those that are due.
+
+        Args:
+            lanes: true if there are notes of lanes.
+            buckets: true if there are notes of buckets.
+            is_due: a lane's time has come.
+
+        Returns:
+            Notes of buckets, which are gone then.
+        """
+        queries: list[Query] = []
+        if lanes:
+            queries.append(("take_lane_notes", {"limit": CHORES}))
+        if buckets:
+            queries.append(("take_bucket_notes", {"limit": CHORES}))
         if is_due:
             due = {"now_ms": self._now_ms, "limit": CHORES}
             queries.append(("open_due_lanes", due))
-        rows, *_ = self._session.ask(*queries)
-        noted = sorted({lane for (lane,) in rows})
-        if noted:
-            self._session.run("join_lanes", ids=as_json(noted))
-        self.is_short |= len(rows) >= CHORES or bool(has_notes and not rows)
+        answers = iter(self._session.ask(*queries))
+        if lanes:
+            rows = next(answers)
+            noted = sorted({lane for (lane,) in rows})
+            if noted:
+                self._session.run("join_lanes", ids=as_json(noted))
+            # Without any, another claim holds them, and may be rolled back.
+            self.is_short |= not rows or len(rows) >= CHORES
+        notes = next(answers) if buckets else []
+        self.is_short |= bool(buckets) and (not notes or len(notes) >= CHORES)
+        return notes
 
     def take_notes(self) -> Sequence[Row]:
         """Return notes of buckets, which are gone then."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from jobpool.core.jobs.job import (
@@ -14,6 +14,7 @@ from jobpool.core.jobs.job import (
     Throttle,
 )
 from jobpool.core.rules.quotas.allot import LaneState, cost_in
+from jobpool.core.rules.quotas.definition import TENANT
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.rules import Rules, Use
 from jobpool.store.operations.quotas.claim import Claim
@@ -36,6 +37,25 @@ class PermitKeeping(Governing):
     """Others may be blocking a lane on a bucket at this moment."""
     _claims: ClaimMemory
     _has_freed = False
+    _freed: Collection[int] = ()
+    """Tokens whose permits were freed already by what has settled them."""
+
+    @property
+    def _may_hold_permits(self) -> bool:
+        """Whether an attempt may hold permits, as far as is known here."""
+        known = self._in_force
+        concerns = known.rules.quotas or known.rules.tenants
+        return known.version is None or bool(concerns)
+
+    @property
+    def _capped(self) -> str | None:
+        """JSON: quotas of which something comes back with a permit; None: of any."""
+        known = self._in_force
+        if known.version is None:
+            return None
+        quotas = known.rules.quotas.values()
+        capped = (one.name for one in quotas if one.concurrency is not None)
+        return as_json((TENANT, *capped))
 
     def take_permits(
         self, run_id: str, asks: Sequence[PermitAsk]
@@ -109,10 +129,8 @@ class PermitKeeping(Governing):
             ended: how they ended; what it says of buckets is applied as well.
             now_ms: the store's clock.
         """
-        known = self._in_force
-        concerns = known.rules.quotas or known.rules.tenants
-        if ended and (known.version is None or concerns):
-            unbegun = {s.token: s.unbegun for s in ended}
+        unbegun = {s.token: s.unbegun for s in ended if s.token not in self._freed}
+        if unbegun and self._may_hold_permits:
             rows = session.rows("free_permits", tokens=as_json(unbegun))
             self._note_freed(session, rows, unbegun)
         if blocks := [s.throttle for s in ended if s.throttle is not None]:

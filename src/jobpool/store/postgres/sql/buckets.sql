@@ -134,6 +134,44 @@ WHERE ctid = ANY (
   )
 RETURNING bucket, token, cost, held_from_us
 
+-- name: free_ended
+-- :tokens of attempts: the permits of those that have ended by now, as free_permits, and
+-- the notes of their buckets, if these are of :capped quotas (NULL: of any). Whether lanes
+-- wait for one of them.
+WITH freed AS (
+  DELETE FROM jobpool.permits
+  WHERE ctid = ANY (
+      ARRAY(
+        SELECT p.ctid
+        FROM jobpool.permits AS p
+        WHERE p.token = ANY (
+            ARRAY(
+              SELECT value::bigint FROM jsonb_array_elements_text(%(tokens)s::jsonb)
+            )
+          )
+          AND NOT EXISTS (
+            SELECT 1
+            FROM jobpool.jobs AS j
+            WHERE j.id = p.job_id AND p.token IN (j.token, j.completed_token)
+            OFFSET 0
+          )
+        FOR UPDATE OF p SKIP LOCKED
+      )
+    )
+  RETURNING bucket
+),
+capped AS (
+  SELECT b.id, b.contested
+  FROM (SELECT DISTINCT bucket FROM freed) AS f
+  JOIN jobpool.buckets AS b ON b.id = f.bucket
+  WHERE %(capped)s::jsonb IS NULL
+    OR b.quota IN (SELECT value FROM jsonb_array_elements_text(%(capped)s::jsonb))
+),
+noted AS (
+  INSERT INTO jobpool.bucket_notes (bucket) SELECT id FROM capped RETURNING bucket
+)
+SELECT EXISTS (SELECT 1 FROM capped WHERE contested) FROM (SELECT count(*) FROM noted) AS n
+
 -- name: freed_buckets
 -- :ids of buckets; with whether lanes wait for them, as far as can be seen.
 SELECT id, quota, value, contested::integer
