@@ -53,6 +53,9 @@ from jobpool.supervisor.machine.state.step import Step
 
 CAP_AGAIN_S = 0.05
 """A request whose moment nobody knows is made again so soon."""
+ANSWER_S = DELAY_MAX_S
+"""The store may take so long for its first answer, however short a handler's wait is:
+else whoever does not want to wait would get none, even if all are free."""
 PERMITS_MAX = 2000
 """Most requests and permits of one attempt here: its child keeps to half of it, but
 those that it has given up may still be with the store."""
@@ -73,7 +76,9 @@ class _Asked:
     ask: PermitAsk
     slot: Slot
     until_s: float
-    """When the child stops waiting."""
+    """When the child stops waiting for a permit to be free."""
+    answer_until_s: float
+    """When it stops waiting for an answer; after the first one, that is the same."""
     state: AskState = AskState.ASKED
     next_s: float = NEVER_S
     """When it is made again, if it waits."""
@@ -89,6 +94,13 @@ class _Asked:
     def bucket(self) -> tuple[str, str]:
         """What it is a permit of."""
         return self.ask.quota, self.ask.value
+
+    @property
+    def ends_s(self) -> float:
+        """When its child stops waiting for what it is waiting for now."""
+        if self.state is AskState.ASKED:
+            return self.answer_until_s
+        return self.until_s if self.state is AskState.WAITING else NEVER_S
 
 
 @dataclass(slots=True)
@@ -160,6 +172,7 @@ class Permits:
             if asked is None:
                 continue  # its attempt has ended, and the store knows or will
             asked.retry_in_s = answer.retry_in_s
+            asked.answer_until_s = asked.until_s
             is_waited_for = asked.state is AskState.ASKED
             is_old = answer.granted and is_waited_for and self._is_old(asked)
             asked.in_doubt = event.answers is None or is_old
@@ -180,7 +193,7 @@ class Permits:
                 del self._attempts[number]
                 continue
             for asked in waits:
-                if asked.until_s <= now_s and asked.state is not _S.GIVEN_UP:
+                if asked.ends_s <= now_s:
                     self._meet(asked, AskEvent.OVER)
                 elif asked.state is _S.WAITING and asked.next_s <= now_s:
                     self._meet(asked, AskEvent.DUE)
@@ -189,7 +202,7 @@ class Permits:
             if asked.state is _S.WAITING:
                 self._step.wake_at(min(asked.next_s, asked.until_s))
             elif asked.state is _S.ASKED:
-                self._step.wake_at(asked.until_s)
+                self._step.wake_at(asked.answer_until_s)
 
     def flush(self) -> None:
         """Give the store what has come together, returns first."""
@@ -217,10 +230,11 @@ class Permits:
         ask = PermitAsk(
             job.lease.id, frame.token, frame.n, frame.quota, frame.value, frame.cost
         )
-        asked = _Asked(ask, slot, self._step.now_s + wait_s)
+        now_s = self._step.now_s
+        asked = _Asked(ask, slot, now_s + wait_s, now_s + max(wait_s, ANSWER_S))
         attempt.asked[frame.n] = asked
-        job.beat_s = asked.until_s  # it is alive, and waits
-        self._step.wake_at(asked.until_s)
+        job.beat_s = asked.answer_until_s  # it is alive, and waits
+        self._step.wake_at(asked.answer_until_s)
         self._send(asked)
 
     def _block(self, slot: Slot, job: Assigned, frame: BlockBucket) -> None:

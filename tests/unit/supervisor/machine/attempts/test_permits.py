@@ -18,6 +18,7 @@ from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.attempts import permits
 from jobpool.supervisor.machine.attempts.permits import (
+    ANSWER_S,
     BLOCKS_FREE,
     BLOCKS_PER_S,
     CAP_AGAIN_S,
@@ -140,6 +141,22 @@ def test_a_request_waits_until_its_end_and_no_longer():
     asking.asked()
     asking.world.wait(1.0)
     assert asking.asked() == []
+
+
+def test_a_request_that_does_not_want_to_wait_gets_what_is_free():
+    """The store's answer takes longer than no time; a refusal ends it at once."""
+    asking = Asking()
+    job = asking.jobs[0]
+    first, second = (asking.ask(job, n, wait_s=0.0) for n in (1, 2))
+    asking.world.wait(0.1)
+    assert asking.told() == []
+    asking.answer(first, granted=True)
+    asking.answer(second, granted=False)
+    asking.world.wait(0.0)
+    assert [(one.n, one.granted) for one in asking.told()] == [(1, True), (2, False)]
+    asking.ask(job, 3, wait_s=0.0)
+    asking.world.wait(ANSWER_S + 0.001)
+    assert asking.told() == [PermitAnswered(3, granted=False)]
 
 
 def test_without_a_wait_of_its_own_a_request_waits_as_its_quota_says():
