@@ -30,7 +30,7 @@ from jobpool.core.rules.quotas.definition import (
     Rate,
     Tenant,
 )
-from jobpool.core.rules.quotas.gcra import pace
+from jobpool.core.rules.quotas.gcra import SLOW_MAX_S, pace
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.errors import JobpoolError
 from jobpool.sandbox.protocol.messages import RunJob
@@ -68,7 +68,8 @@ class Level:
         """Begin with an empty bucket: what was before is not known."""
         self.numbers = taken.numbers
         self._pace = pace(rate, taken.numbers.burst)
-        self._left = self._pace.capacity - self._pace.burst
+        slow = SLOW_MAX_S * 1e6 / self._pace.interval_us
+        self._left = self._pace.capacity - self._pace.burst - slow
         self._at_s = now_s
 
     def left(self, now_s: float) -> float:

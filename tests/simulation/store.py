@@ -236,11 +236,18 @@ class SimStore(MemoryStore):
         suspects: bool = True,
         alone: bool = False,
         ahead: Mapping[str, int] | None = None,
+        slow_s: float = 0.0,
     ) -> LeaseBatch:
         """See `Store.lease`."""
         with self.transaction():
             batch = super().lease(
-                run_id, wanted, kinds, suspects=suspects, alone=alone, ahead=ahead
+                run_id,
+                wanted,
+                kinds,
+                suspects=suspects,
+                alone=alone,
+                ahead=ahead,
+                slow_s=slow_s,
             )
             self._world.versions.leased(self._database.runs[run_id], len(batch.leases))
             self._tells_outdated = batch.outdated

@@ -10,13 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jobpool.core.rules.quotas.definition import Need, Quota, Rate
 from simulation.draw import draw
 from simulation.many import run_many, run_some
-from simulation.plan import Fate, Fault, JobPlan, Plan
+from simulation.plan import Fate, Fault, JobPlan, Plan, QuotasPlan
 from simulation.planted import planted
 from simulation.rare import RARE
 from simulation.shrink import shrink, story
 from simulation.simulate import run, run_seed
+from simulation.store import Link
+from support.store.history import Started
 
 SEEDS = 5000
 ENOUGH = 5
@@ -195,6 +198,22 @@ def test_a_completion_stands_however_its_attempt_ends() -> None:
     assert result.sometimes["a completion was never committed"] > 0
     with planted("what was never committed is a success"):
         assert "I7" in {found.rule for found in run(result.plan).found}
+
+
+@pytest.mark.parametrize("trip_s", [0.001, 0.02, 0.15])
+def test_jobs_of_a_rate_begin_however_slow_the_store_is(monkeypatch, trip_s):
+    """No answer comes in the time that so small a burst allows by itself."""
+    monkeypatch.setattr(Link, "_trip_s", lambda _link: trip_s)
+    monkeypatch.setattr(Link, "_is_slow_today", lambda _link: True)
+    rate = Quota(name="rate", rate=Rate(1.0, 1.0), burst=1)
+    quotas = QuotasPlan(quotas=(rate,), needs={"cpu.work": (Need("rate"),)}, caps={})
+    job = JobPlan(at_s=1.0, kind="cpu.work", pool="cpu", fates=(Fate("ok", 0.01),))
+    plan = msgspec.structs.replace(
+        scenario(jobs=(job,) * 5, faults=()), quotas=(quotas,)
+    )
+    result = run(plan)
+    assert result.found == []
+    assert len([s for s in result.history.of(Started) if s.at_s < 15.0]) == 5
 
 
 def test_seeds_give_different_scenarios() -> None:

@@ -261,6 +261,7 @@ class Store(Protocol):
         suspects: bool = True,
         alone: bool = False,
         ahead: Mapping[str, int] | None = None,
+        slow_s: float = 0.0,
     ) -> LeaseBatch:
         """Lease due jobs to a run.
 
@@ -287,6 +288,8 @@ class Store(Protocol):
             alone: grant nothing else along with a suspect.
             ahead: how many of the wanted leases no slot is free for yet, by pool. Those
                 take at most half of the permits that are free.
+            slow_s: the answer may come so late: what a rate counts has so much more
+                time to begin, and its rate pays for it.
 
         Returns:
             The suspect, if one is granted; then leases by pool in (priority

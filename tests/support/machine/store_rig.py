@@ -79,9 +79,14 @@ class FakeStore:
         return receipts
 
     def lease(
-        self, *_args: object, suspects: bool, alone: bool, ahead: Mapping[str, int]
+        self,
+        *_args: object,
+        suspects: bool,
+        alone: bool,
+        ahead: Mapping[str, int],
+        slow_s: float,
     ) -> LeaseBatch:
-        assert (suspects, alone, ahead) == (True, False, {})
+        assert (suspects, alone, ahead, slow_s) == (True, False, {}, 0.0)
         with self.transaction():
             granted, self.grants = tuple(self.grants), []
             self.held += granted

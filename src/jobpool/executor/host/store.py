@@ -68,10 +68,17 @@ class HostStore(MemoryStore):
         suspects: bool = True,
         alone: bool = False,
         ahead: Mapping[str, int] | None = None,
+        slow_s: float = 0.0,
     ) -> LeaseBatch:
         """See `Store.lease`."""
         batch = super().lease(
-            run_id, wanted, kinds, suspects=suspects, alone=alone, ahead=ahead
+            run_id,
+            wanted,
+            kinds,
+            suspects=suspects,
+            alone=alone,
+            ahead=ahead,
+            slow_s=slow_s,
         )
         for lease in batch.leases:
             if lease.attempt > 1:

@@ -68,6 +68,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         suspects: bool = True,
         alone: bool = False,
         ahead: Mapping[str, int] | None = None,
+        slow_s: float = 0.0,
     ) -> LeaseBatch:
         """See `Store.lease`."""
         with self._session.writing:
@@ -85,7 +86,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
                 return LeaseBatch(outdated=is_outdated, lapsed=is_lapsed)
             self._expire_late(now_ms)
             self._promote_due(now_ms)
-            claim = Claim(self._database, now_ms)
+            claim = Claim(self._database, now_ms, slow_s)
             left = self._left_to_others(run_id, now_ms)
             suspect, suspects_wait = self._next_suspect(
                 wanted, kinds, left, claim, may=suspects

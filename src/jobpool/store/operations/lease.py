@@ -89,9 +89,10 @@ class Leasing(SuspectChoosing, ABC):
         suspects: bool = True,
         alone: bool = False,
         ahead: Mapping[str, int] | None = None,
+        slow_s: float = 0.0,
     ) -> LeaseBatch:
         """See `Store.lease`."""
-        wish = Wish(run_id, wanted, kinds, ahead or {}, suspects, alone)
+        wish = Wish(run_id, wanted, kinds, ahead or {}, suspects, alone, slow_s)
         return self._with_repair(
             lambda: self._lease(wish),
             lambda session: self._reachable(session, wanted, kinds),
@@ -117,7 +118,8 @@ class Leasing(SuspectChoosing, ABC):
             )
             if self._refresh(session, facts.limits_version, now_ms, wish.run_id):
                 split, has_moved = self._split(wanted, wish.kinds), True
-            claim = self._claim(session, wish.run_id, now_ms, split.laned)
+            claimer = wish.run_id, now_ms
+            claim = self._claim(session, claimer, split.laned, slow_s=wish.slow_s)
             turn = (
                 self._next_suspect(session, wish, split.laned, claim, now_ms)
                 if facts.has_suspects

@@ -34,6 +34,7 @@ class Wish(NamedTuple):
     ahead: Mapping[str, int]
     suspects: bool
     alone: bool
+    slow_s: float = 0.0
 
 
 class SuspectChoice(NamedTuple):

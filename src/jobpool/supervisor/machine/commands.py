@@ -167,6 +167,8 @@ class Lease(msgspec.Struct, frozen=True):
     """Kinds that may not begin now."""
     ahead: Mapping[str, int] = {}
     """How many of the wanted have no free slot yet, by pool."""
+    slow_s: float = 0.0
+    """The answer may come so late."""
 
 
 class TakePermits(msgspec.Struct, frozen=True):

@@ -474,6 +474,7 @@ def _lease(
         suspects=asked.suspects,
         alone=asked.alone,
         ahead=asked.ahead,
+        slow_s=asked.slow_s,
     )
 
 

@@ -96,6 +96,20 @@ def test_a_job_with_a_rate_is_told_how_soon_it_must_begin(store):
     assert 0 < granted[KIND] <= 0.5
 
 
+def test_what_is_granted_slowly_has_more_time_and_its_rate_pays(store, clock):
+    """Once for each claim, whatever that grants; a cap pays nothing."""
+    publish(store, quota(rate="1/s", burst=1), quota("cap", concurrency=9))
+    enqueue(store, 3)
+    wanted = {"cpu": 9}, {"cpu": [KIND]}
+    (granted,) = store.lease("run-1", *wanted, slow_s=0.3).leases
+    due_s = store.lease("run-1", *wanted).next_due_in_s
+    clock.advance(due_s)
+    (prompt,) = store.lease("run-1", *wanted).leases
+    assert granted.begin_within_s == pytest.approx(prompt.begin_within_s + 0.3)
+    usual_s = store.lease("run-1", *wanted).next_due_in_s
+    assert due_s == pytest.approx(usual_s + 0.3, abs=0.002)
+
+
 def test_what_never_began_returns_what_it_has_used_of_a_rate(store):
     """Else a supervisor that is late would use up the rate in vain."""
     publish(store, quota(rate="1/h", burst=1))

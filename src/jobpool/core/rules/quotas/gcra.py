@@ -6,6 +6,10 @@ claim or go back, and the claims keep a little below: to ``rate * t + capacity``
 ``capacity = burst - rate * D``. If the burst is too small for that, the capacity is
 one, and permits are further apart instead: ``(1 / rate + D) / burst``.
 
+A supervisor whose answers come later than that says so. What it is granted may begin so
+much later, and its buckets pay for that with as much time, so that also on a slow store
+jobs begin, if at a lower rate.
+
 The state is one number, the *theoretical arrival time* (``tat_us``): when the bucket
 will have, or had, all permits back. Taking one adds an interval to it.
 """
@@ -22,6 +26,8 @@ DELAY_MAX_S = 0.5
 DELAY_MIN_S = 0.05
 """A claim and the way to the child take time, however fast a rate is. A burst of
 ``1 + rate * 0.05 s`` or more keeps the full rate."""
+SLOW_MAX_S = 0.5
+"""So much later than otherwise a begin may be, where answers are slow."""
 _SLOW_SHARE = 0.02
 """A slow rate with a burst of one may be slower by this share: nobody sees it."""
 _SECOND_US = 1_000_000
@@ -77,7 +83,7 @@ _GRAIN = 1e-9
 """So that an interval that is exactly over counts as over."""
 
 
-def taken(pace: Pace, tat_us: int, now_us: int, cost: int) -> int:
+def taken(pace: Pace, tat_us: int, now_us: int, cost: int, slow_us: int = 0) -> int:
     """Return the new arrival time after permits were granted.
 
     Args:
@@ -85,9 +91,11 @@ def taken(pace: Pace, tat_us: int, now_us: int, cost: int) -> int:
         tat_us: the arrival time before.
         now_us: the time of the claim, in microseconds since the epoch.
         cost: permits; at most as many as `available` said.
+        slow_us: they may be used so much later than `Pace.begin_within_s` says; at most
+            `SLOW_MAX_S`.
     """
     before = max(settled(pace, tat_us, now_us), now_us)
-    return before + math.ceil(cost * pace.interval_us)
+    return before + math.ceil(cost * pace.interval_us) + slow_us
 
 
 def returned(pace: Pace, tat_us: int, now_us: int, cost: int, held_from_us: int) -> int:
@@ -128,7 +136,10 @@ def next_at_us(pace: Pace, tat_us: int, now_us: int, cost: int) -> int:
 def settled(pace: Pace, tat_us: int, now_us: int) -> int:
     """Return the arrival time, no later than that of a bucket without any permit.
 
+    A bucket that has paid for slow answers may be a little later.
+
     It is later only if the clock was set back, or the rate has become faster. Store it
     then: else the bucket would seem to be empty until its old time has come.
     """
-    return min(tat_us, now_us + math.ceil(pace.burst * pace.interval_us))
+    full_us = math.ceil(pace.burst * pace.interval_us + SLOW_MAX_S * _SECOND_US)
+    return min(tat_us, now_us + full_us)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from itertools import islice
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import msgspec
 
 from jobpool.core.jobs.job import Lease
 from jobpool.core.rules.quotas.allot import Allotment, LaneState, allot, cost_in
-from jobpool.core.rules.quotas.gcra import settled, taken
+from jobpool.core.rules.quotas.gcra import SLOW_MAX_S, settled, taken
 from jobpool.core.rules.quotas.rules import Rules, Use
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.quotas.in_force import (
@@ -46,8 +47,13 @@ class Claim:
             a time; None: there is none.
     """
 
-    def __init__(self, database: MemoryDatabase, now_ms: int) -> None:
+    def __init__(
+        self, database: MemoryDatabase, now_ms: int, slow_s: float = 0.0
+    ) -> None:
         self._database = database
+        self._slow_s = min(slow_s, SLOW_MAX_S)
+        self._have_paid: set[int] = set()
+        """Buckets that have paid for a slow answer."""
         self.now_ms = now_ms
         self._rules: Rules = in_force(database, now_ms)
         self._blocked: set[int] = set()
@@ -135,7 +141,13 @@ class Claim:
     def take(self, head: Head, lease: Lease, run_id: str) -> Lease:
         """Take the permits of a job that was just leased, and return its lease."""
         self._take(head, lease.id, lease.token, run_id)
-        return _replace(lease, laned=True, begin_within_s=head.begin_within_s)
+        return self._granted(lease, head)
+
+    def _granted(self, lease: Lease, head: Head) -> Lease:
+        within_s = head.begin_within_s
+        if within_s is not None:
+            within_s += self._slow_s
+        return _replace(lease, laned=True, begin_within_s=within_s)
 
     def reserved(self, row: Row, run_id: str) -> Head | None:
         """Take the permits of a job that is leased last, so that no other gets them.
@@ -155,7 +167,7 @@ class Claim:
             permit = permits.get(key)
             self._database.put(permits, key, None)
             self._database.put(permits, key._replace(token=lease.token), permit)
-        return _replace(lease, laned=True, begin_within_s=head.begin_within_s)
+        return self._granted(lease, head)
 
     def _take(self, head: Head, job_id: int, token: int, run_id: str) -> None:
         for use in head.lane.uses:
@@ -165,11 +177,19 @@ class Claim:
                 PermitKey(use.bucket, token, 0),
                 Permit(job_id, run_id, use.cost, self.now_ms * 1000),
                 Bucket(use.quota, use.value, used_at_ms=self.now_ms),
+                slow_s=0.0 if use.bucket in self._have_paid else self._slow_s,
             )
+            self._have_paid.add(use.bucket)
 
 
 def take_permit(
-    database: MemoryDatabase, rules: Rules, key: PermitKey, permit: Permit, new: Bucket
+    database: MemoryDatabase,
+    rules: Rules,
+    key: PermitKey,
+    permit: Permit,
+    new: Bucket,
+    *,
+    slow_s: float = 0.0,
 ) -> None:
     """Store a permit that was found to be free.
 
@@ -179,13 +199,16 @@ def take_permit(
         key: its key.
         permit: at its full cost, taken now.
         new: its bucket, if nothing is known of it.
+        slow_s: it may be used so much later.
     """
     row = database.buckets.get(key.bucket) or new
     limit = state_of(database, rules, key.bucket, row.quota, row.value).limit
     cost, now_us = cost_in(limit, permit.cost), permit.taken_us
     row = _replace(row, used_at_ms=new.used_at_ms)
     if limit.pace is not None:
-        row = _replace(row, tat_us=taken(limit.pace, row.tat_us, now_us, cost))
+        slow_us = math.ceil(slow_s * 1e6)
+        tat_us = taken(limit.pace, row.tat_us, now_us, cost, slow_us)
+        row = _replace(row, tat_us=tat_us)
     database.put(database.buckets, key.bucket, row)
     database.put(database.permits, key, _replace(permit, cost=cost))
 

@@ -8,6 +8,7 @@ it. Buckets are made before the first is locked, for the same reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -57,8 +58,17 @@ class Buckets:
     """
 
     def __init__(
-        self, session: OwnSession, rules: Rules, now_ms: int, known: set[int]
+        self,
+        session: OwnSession,
+        rules: Rules,
+        now_ms: int,
+        known: set[int],
+        *,
+        slow_s: float = 0.0,
     ) -> None:
+        self._slow_us = math.ceil(slow_s * 1e6)
+        self._have_paid: set[int] = set()
+        """Buckets that have paid for a slow answer."""
         self._session = session
         self._rules = rules
         self._now_ms = now_ms
@@ -169,7 +179,9 @@ class Buckets:
             cost = cost_in(state.limit, use.cost)
             tat_us = state.tat_us
             if (pace := state.limit.pace) is not None:
-                tat_us = taken(pace, tat_us, now_us, cost * jobs)
+                slow_us = 0 if use.bucket in self._have_paid else self._slow_us
+                self._have_paid.add(use.bucket)
+                tat_us = taken(pace, tat_us, now_us, cost * jobs, slow_us)
             self._change(use.bucket, tat_us=tat_us)
             self.states[use.bucket] = state._replace(
                 in_use=state.in_use + cost * jobs, tat_us=tat_us

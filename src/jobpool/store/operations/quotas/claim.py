@@ -21,6 +21,7 @@ import msgspec
 
 from jobpool.core.jobs.job import Lease
 from jobpool.core.rules.quotas.allot import Allotment, LaneState, allot
+from jobpool.core.rules.quotas.gcra import SLOW_MAX_S
 from jobpool.core.rules.quotas.rules import Rules, Use
 from jobpool.store.operations.quotas.buckets import Buckets, Charge
 from jobpool.store.operations.quotas.lanes import ClaimMemory, Lane, Lanes
@@ -57,6 +58,7 @@ class Claim:
         by: the run that leases, and the store's clock.
         memory: of this store object.
         kinds: laned kinds that the run asks for, by pool.
+        slow_s: its answer may come so late.
     """
 
     def __init__(
@@ -66,13 +68,18 @@ class Claim:
         by: tuple[str, int],
         memory: ClaimMemory,
         kinds: Mapping[str, Sequence[str]],
+        *,
+        slow_s: float = 0.0,
     ) -> None:
         self._session = session
+        self._slow_s = min(slow_s, SLOW_MAX_S)
         self._run_id, self.now_ms = by
         now_ms = self.now_ms
         self._memory = memory
         self.kinds = kinds
-        self._buckets = Buckets(session, rules, now_ms, memory.buckets)
+        self._buckets = Buckets(
+            session, rules, now_ms, memory.buckets, slow_s=self._slow_s
+        )
         self._lanes = Lanes(session, rules, now_ms, memory)
         self._wanted: Mapping[str, int] = {}
         self._found: Mapping[str, Sequence[Lane]] = {}
@@ -249,12 +256,15 @@ class Claim:
             session.ask(*queries)
         return tuple(
             msgspec.structs.replace(
-                one, laned=True, begin_within_s=self._charges[one.id][1]
+                one, laned=True, begin_within_s=self._within_s(self._charges[one.id][1])
             )
             if one.id in self._charges
             else one
             for one in leases
         )
+
+    def _within_s(self, least_s: float | None) -> float | None:
+        return None if least_s is None else least_s + self._slow_s
 
     def _open(self, pool: str) -> Sequence[Lane]:
         return self._lanes.open(pool, self.kinds[pool], self._wanted[pool])

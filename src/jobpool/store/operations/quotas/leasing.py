@@ -79,13 +79,18 @@ class LanedLeasing(Governing):
         return count_in_lanes(session, known.rules, pool, kinds, by)
 
     def _claim(
-        self, session: OwnSession, run_id: str, now_ms: int, laned: Kinds
+        self,
+        session: OwnSession,
+        by: tuple[str, int],
+        laned: Kinds,
+        *,
+        slow_s: float,
     ) -> Claim | None:
         """Return a claim on lanes; None: no laned kind may be leased."""
         if not laned or not self._in_force.is_granted:
             return None
         rules = self._in_force.rules
-        return Claim(session, rules, (run_id, now_ms), self._claims, laned)
+        return Claim(session, rules, by, self._claims, laned, slow_s=slow_s)
 
     def _held_suspects(
         self, session: Session, claim: Claim | None, laned: Kinds

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from jobpool.core.jobs.job import Evidence, Lease
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import Ending, account
+from jobpool.core.rules.quotas.gcra import SLOW_MAX_S
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.admission.gate import Gate
@@ -40,6 +41,8 @@ from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot, SlotState
 from jobpool.supervisor.machine.state.step import Step
 
+SLOW_TIMES = 2.0
+"""An answer may take so much longer than the last one that came too late."""
 SENDABLE_MAX_BYTES = 12 * 2**20
 """Well below the longest frame that can be sent."""
 _ON_THE_WAY = (SlotState.RETIRING, SlotState.FORKING, SlotState.STARTING)
@@ -81,6 +84,8 @@ class Dispatcher:
         """The epoch of the last request."""
         self._asked_s = 0.0
         """Its time, by the clock that goes on while the host sleeps."""
+        self._slow_s = 0.0
+        """So late an answer may come; 0: soon enough for every rate so far."""
         self._dry: set[str] = set()
         """Idle pools whose last request brought nothing, with no hint since."""
 
@@ -140,6 +145,7 @@ class Dispatcher:
                     *(one.late_kinds(self._asked_s) for one in self._pools.values()),
                 ),
                 ahead=ahead,
+                slow_s=self._slow_s,
             )
         )
 
@@ -167,6 +173,7 @@ class Dispatcher:
             self.failed()
             return
         self.waiting = False
+        self._learn_slowness(event.batch.leases)
         if event.batch.suspects_wait:
             self._probation.suspects_wait()
         has_more = event.batch.suspects_wait or event.batch.next_due_in_s == 0.0
@@ -195,6 +202,21 @@ class Dispatcher:
             if lease.suspect:
                 self._accept(lease)
                 self.dispatch(self._pools[lease.pool])
+
+    def _learn_slowness(self, leases: Sequence[Lease]) -> None:
+        """Ask for more time if a rate's job could not begin when its answer came.
+
+        Else, where answers take longer than a rate allows, none ever began.
+        """
+        took_s = self._step.now_s + self._step.slept_s - self._asked_s
+        within_s = min(
+            (one.begin_within_s for one in leases if one.begin_within_s is not None),
+            default=NEVER_S,
+        )
+        if took_s >= within_s:
+            self._slow_s = min(SLOW_MAX_S, SLOW_TIMES * took_s)
+        elif leases and took_s * SLOW_TIMES < self._slow_s / 2:
+            self._slow_s /= 2
 
     def failed(self) -> None:
         """The store could not answer."""

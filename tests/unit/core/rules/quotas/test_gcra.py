@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from jobpool.core.rules.quotas.definition import Rate, parse_rate
 from jobpool.core.rules.quotas.gcra import (
     DELAY_MIN_S,
+    SLOW_MAX_S,
     available,
     next_at_us,
     pace,
@@ -64,12 +65,12 @@ class Bucket:
         self.begins = []
         self.away = []
 
-    def claim(self, now_us, clock_us, most):
+    def claim(self, now_us, clock_us, most, slow_us=0):
         """Grant at most so many; return how many."""
         self.tat_us = settled(self.pace, self.tat_us, clock_us)
         count = min(most, available(self.pace, self.tat_us, clock_us))
         if count:
-            self.tat_us = taken(self.pace, self.tat_us, clock_us, count)
+            self.tat_us = taken(self.pace, self.tat_us, clock_us, count, slow_us)
         return count
 
     def bring_back(self, until_us):
@@ -121,6 +122,34 @@ def test_permits_that_come_back_let_nobody_begin_too_early(given_pace, steps, aw
     assert over(bucket.begins, rate, burst) is None
 
 
+SLOW = st.lists(
+    st.sampled_from((0, 0, SECOND_US // 20, round(SLOW_MAX_S * SECOND_US))),
+    min_size=40,
+    max_size=40,
+)
+
+
+@settings(max_examples=400)
+@given(paced(), STEPS, SLOW, st.lists(st.floats(0, 5), min_size=40, max_size=40))
+def test_what_is_granted_slowly_may_begin_later(given_pace, steps, slow, away):
+    """Its bucket has paid for that, whoever else is granted anything."""
+    rate, burst, one = given_pace
+    bucket, now_us = Bucket(one), EPOCH_US
+    for (pause, in_seconds, most, late), slow_us, back in zip(
+        steps, slow, away, strict=False
+    ):
+        unit_us = SECOND_US if in_seconds else one.interval_us
+        now_us += int(pause * unit_us)
+        bucket.bring_back(now_us)
+        count = bucket.claim(now_us, now_us, most, slow_us)
+        if count and back > 4:
+            heappush(bucket.away, (now_us + int(late * unit_us), count, now_us))
+        else:
+            late_by_us = int(late * (late_us(one) + slow_us))
+            bucket.begins.append((now_us + late_by_us, count))
+    assert over(bucket.begins, rate, burst) is None
+
+
 @settings(max_examples=300)
 @given(paced(), STEPS, st.lists(st.floats(0, 100), min_size=40, max_size=40))
 def test_a_clock_that_is_set_back_lets_nobody_begin_too_early(given_pace, steps, back):
@@ -153,7 +182,8 @@ def test_after_a_clock_was_set_back_nobody_waits_longer_than_for_an_empty_bucket
     one = pace(Rate(10, 1))
     tat_us = settled(one, EPOCH_US + 3600 * SECOND_US, EPOCH_US)
     at_us = next_at_us(one, tat_us, EPOCH_US, 1)
-    assert at_us - EPOCH_US == one.interval_us * (one.burst + 1 - one.capacity)
+    empty_us = one.interval_us * (one.burst + 1 - one.capacity)
+    assert at_us - EPOCH_US == empty_us + SLOW_MAX_S * SECOND_US
     assert available(one, tat_us, at_us) == 1
 
 

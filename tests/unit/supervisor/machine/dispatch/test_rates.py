@@ -3,6 +3,7 @@
 import pytest
 
 from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.quotas.gcra import SLOW_MAX_S
 from jobpool.sandbox.protocol.messages import Ready
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
@@ -40,6 +41,31 @@ def test_a_grant_that_came_too_late_goes_back_unbegun(sleeps):
     assert (settled.id, settled.state) == (job.id, JobState.RUNNABLE)
     assert settled.unbegun
     assert settled.outcome is None
+
+
+def test_where_answers_come_too_late_more_time_is_asked_for():
+    """Else no job of a rate ever began there; less, once they come soon again."""
+    world = World(pool("cpu", 8)).up()
+    world.hold_grants = True
+
+    def asks_next(after_s):
+        """Answer, and return how slow the next answer is said to be."""
+        world.now_s += after_s
+        world.took(cmd.Lease)
+        world.answer_grant()
+        world.job(begin_within_s=0.02, laned=True)
+        world.notify()
+        (asked,) = world.took(cmd.Lease)
+        return asked.slow_s
+
+    world.job(begin_within_s=0.02, laned=True)
+    world.notify()
+    assert asks_next(after_s=0.001) == 0.0
+    assert asks_next(after_s=0.06) == pytest.approx(0.12)
+    assert asks_next(after_s=1.0) == pytest.approx(0.12)  # it has brought nothing
+    assert asks_next(after_s=9.0) == SLOW_MAX_S
+    assert asks_next(after_s=1.0) == SLOW_MAX_S
+    assert asks_next(after_s=0.001) == SLOW_MAX_S / 2
 
 
 def test_a_job_without_a_slot_goes_back_when_its_time_is_over():
