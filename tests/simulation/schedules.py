@@ -149,6 +149,8 @@ class Schedules:
                 store.pause_schedule(name)
             self.are_over = True
             self._judge_declared()
+            # One that starts from now on must not declare what nobody pauses any more.
+            self._world.report = replace(self._world.report, schedules=())
             then()
 
         if self.has_any:
