@@ -144,6 +144,7 @@ def test_an_unknown_quota_is_refused_with_the_nearest_name(store):
     assert "did you mean 'stripe'?" in refused("quotas", "stirpe")
     said = refused("quotas", "set", "stirpe", "--rate", "5/s")
     assert "did you mean 'stripe'? Nothing was changed" in said
+    assert "did you mean 'stripe'?" in refused("quotas", "reset", "stirpe")
     assert not acted(store)
 
 
@@ -366,5 +367,6 @@ def test_a_store_without_quotas_says_where_they_come_from(tmp_path, monkeypatch)
     for command in ("quotas", "tenants"):
         result = run(command)
         assert (result.exit_code, result.stdout) == (0, "")
+        assert "a supervisor" in result.stderr
         assert "jobpool manual flow-control" in result.stderr
     assert "there are none" in refused("quotas", "stripe")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from jobpool.cli.admin.quotas.reading import existing
 from jobpool.cli.context import opened, own_sources
 from jobpool.cli.flags import (
     force_flag,
@@ -102,6 +103,9 @@ def reset_quota(
     """
     with opened(own_sources(store, config)) as found:
         done = operating(found, ResetQuota(quota=name, note=note))
+        if not done.is_made:
+            # Only now: what was set may be of a quota that nobody declares any more.
+            existing(found, name)
     if as_json:
         print_json({"quota": name, "reset": True, "changed": done.is_made})
     else:

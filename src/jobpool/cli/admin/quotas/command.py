@@ -64,8 +64,8 @@ def quotas(
                 click.echo(f"note: {one_line(note)}", err=True)
     else:
         click.echo(
-            "note: no supervisor that runs publishes a quota: those that code declares "
-            "get there when one starts, and `jobpool check` shows them before; see "
+            "note: no quota is in force: a supervisor brings those of code and "
+            "configuration when it starts, and `jobpool check` shows them before; see "
             "`jobpool manual flow-control`",
             err=True,
         )

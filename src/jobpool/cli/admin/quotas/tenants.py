@@ -54,9 +54,9 @@ def tenants(
         )
     else:
         click.echo(
-            "note: no tenant has a rule; rules come from [tenants] of the "
-            "configuration, or from `jobpool tenants set`; see `jobpool manual "
-            "flow-control`",
+            "note: no tenant has a rule in force; those of [tenants] in the "
+            "configuration are once a supervisor runs, and `jobpool tenants set` makes "
+            "others; see `jobpool manual flow-control`",
             err=True,
         )
 
@@ -78,10 +78,10 @@ def set_tenant(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Give a tenant its own rule, on all hosts within 2 s; `*`: all others.
+    """Give a tenant a rule of its own.
 
-    It takes the place of what was set for it before. What is not named is as `*` has
-    it.
+    It holds on all hosts within 2 s, and takes the place of what was set for it before.
+    What is not named is as `*` has it. The tenant `*` is each that has no rule.
     """
     if concurrency is None and rate is None and burst is None:
         raise click.UsageError(
@@ -113,7 +113,10 @@ def set_tenant(
 def remove_tenant(
     *, name: str, note: str | None, store: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Undo `tenants set`: the configuration's rule is in force again, if it has one."""
+    """Undo `tenants set` for a tenant.
+
+    The configuration's rule is in force again, if it has one.
+    """
     with opened(own_sources(store, config)) as found:
         done = operating(found, RemoveTenant(tenant=name, note=note))
     if as_json:
