@@ -31,6 +31,10 @@ MANY = 1000
 _SOME = 250
 """Jobs that are looked at, as long as none is found."""
 _WALK_EVERY_MS = 50
+_REST_FROM = 100
+_REST_MS = 0.4
+"""Pause for each job that was looked at in vain, from so many on: every supervisor
+looks at each of them, and there is nearly never anything to find."""
 _STEPS = 8
 """At most so many looks follow one from another."""
 _ABOVE_ALL = 32_768
@@ -83,11 +87,17 @@ class Walk:
     def __init__(self) -> None:
         self._ranges: dict[Kind, dict[int, _Range]] = {}
         self._walked_ms = 0
+        self._rests: tuple[int, int] = 0, 0
+        """From when until when it looks at nothing."""
         self._finds = False
         """There were some: to look for more is worth the time."""
 
     def first(self, kinds: Sequence[Kind], now_ms: int) -> Looking:
         """Return where to look first."""
+        begin_ms, end_ms = self._rests
+        if begin_ms <= now_ms < end_ms:
+            return self._asking([])
+        self._rests = now_ms, now_ms
         walks = self._finds or abs(now_ms - self._walked_ms) >= _WALK_EVERY_MS
         if walks:
             self._walked_ms = now_ms
@@ -106,7 +116,9 @@ class Walk:
             rows: what was seen there.
         """
         found: list[int] = []
+        jobs = 0
         for _ in range(_STEPS):
+            jobs += len(rows)
             stray, more = self._seen(session, looking, rows)
             found += stray
             if not more:
@@ -115,10 +127,13 @@ class Walk:
             name, given = looking.query
             rows = session.rows(name, **given)
         self._finds = bool(found)
+        if looking.looks and jobs >= _REST_FROM and not found:
+            now_ms, _ = self._rests
+            self._rests = now_ms, now_ms + round(jobs * _REST_MS)
         return list(dict.fromkeys(found))
 
     def _asking(self, looks: Sequence[_Look]) -> Looking:
-        most = max(_FEW, (MANY if self._finds else _SOME) // len(looks))
+        most = max(_FEW, (MANY if self._finds else _SOME) // max(1, len(looks)))
         rows = as_json((*one.kind, one.priority, *one.place) for one in looks)
         return Looking(looks, most, ("find_stragglers", {"rows": rows, "limit": most}))
 
