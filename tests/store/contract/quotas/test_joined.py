@@ -6,11 +6,19 @@ from contextlib import closing
 
 import pytest
 
+from jobpool.core.jobs.job import PermitAnswer, PermitAsk
 from jobpool.store.records import Receipt
 from support.postgres.server import server
 from support.site.handler_site import Site
-from support.store.quotas import enqueue, publish, quota, stamped
-from support.store.storing import begin_run, ended, lease, lease_one, succeeded
+from support.store.quotas import OTHER, enqueue, publish, quota, stamped
+from support.store.storing import (
+    begin_run,
+    ended,
+    lease,
+    lease_one,
+    new_job,
+    succeeded,
+)
 
 ENGINES = ["sqlite", "postgres"]
 
@@ -91,3 +99,25 @@ def test_permits_of_a_backup_are_those_of_its_leases(store_factory, clock):
     assert lease(store, "run-2") == ()
     store.settle([ended(granted[0])])
     assert len(lease(store, "run-2")) == 1
+
+
+def test_what_such_a_run_held_keeps_no_larger_cost_waiting(site, clock):
+    """Also where no kind needs a quota, so that nobody leases from lanes."""
+    store, cap = site.store, quota(concurrency=3)
+    publish(store, cap, run_id="run-1", needs={})
+    publish(store, cap, run_id="run-2", host="b", needs={})
+    store.enqueue([new_job(OTHER)] * 2)
+    (one,), (two,) = lease(store, limit=1), lease(store, "run-2", limit=1)
+    runs = {"run-1": one, "run-2": two}
+
+    def take(run_id):
+        job = runs[run_id]
+        asks = [PermitAsk(job.id, job.token, 1, "stripe", "", 2)]
+        return store.take_permits(run_id, asks) == [PermitAnswer(granted=True)]
+
+    assert take("run-1")
+    site.complete(one)
+    assert not take("run-2")
+    store.end_run("run-1")
+    clock.advance(2)
+    assert take("run-2")

@@ -20,7 +20,7 @@ from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import OwnSession, Query, Row
 
 SWEEP_EVERY_MS = 1000
-"""A full bucket's permits are checked against their leases at most as often."""
+"""A bucket without room is compared with its leases at most as often."""
 _KNOWN_MAX = 100_000
 
 
@@ -95,7 +95,8 @@ class Buckets:
         Returns:
             The rows of what was asked beside.
         """
-        named = {use.bucket: use for use in uses if use.bucket not in self.states}
+        costliest = sorted(uses, key=lambda use: use.cost)
+        named = {use.bucket: use for use in costliest if use.bucket not in self.states}
         wanted = sorted({*named, *also} - self.states.keys())
         if not wanted:
             return self._session.ask(*beside) if beside else []
@@ -120,7 +121,7 @@ class Buckets:
             self._known.clear()
         self._known.update(row[0] for row in rows)
         self._read(rows, dict(in_use))
-        self._sweep_full(row[0] for row in rows)
+        self._sweep_full({row[0]: named.get(row[0]) for row in rows})
         return answers
 
     def lock_contested(self, limit: int) -> list[int]:
@@ -259,14 +260,16 @@ class Buckets:
                 one.id, limit, in_use.get(one.id, 0), tat_us, one.block_until_ms
             )
 
-    def _sweep_full(self, ids: Iterable[int]) -> None:
+    def _sweep_full(self, uses: Mapping[int, Use | None]) -> None:
+        """Look for dead permits where there is no room for what is needed, or none."""
         full = []
-        for bucket in ids:
+        for bucket, use in uses.items():
             state, row = self.states[bucket], self._rows[bucket]
             cap = state.limit.concurrency
+            cost = 1 if use is None else cost_in(state.limit, use.cost)
             if (
                 cap is not None
-                and state.in_use >= cap
+                and state.in_use + cost > cap
                 and abs(self._now_ms - row.checked_at_ms) >= SWEEP_EVERY_MS
             ):
                 full.append(bucket)
