@@ -259,6 +259,18 @@ def test_what_is_blocked_is_counted_apart_from_what_could_run(store):
     assert found["quotas"][0]["waiting"] == 3
 
 
+def test_what_only_a_tenants_rule_holds_back_is_explained_by_status(store):
+    """No quota is listed for it: the rule `*` has no figures of its own."""
+    publish(store, [], tenants=[Tenant(name="*", concurrency=1)])
+    enqueue(store, 3, tenant="acme")
+    assert len(lease(store)) == 1
+    (line,) = (one for one in words(run("status")) if "of tenants" in one)
+    assert (
+        line
+        == "2 jobs are blocked by rules or pauses of tenants; which: jobpool show ID"
+    )
+
+
 def test_where_nothing_is_blocked_status_has_no_word_of_it(store):
     """A quota in which all is well is no news."""
     enqueue(store)

@@ -22,11 +22,22 @@ def differing(told: Mapping[str, str]) -> list[str]:
     return [f"quota {name}: {said}" for name, said in sorted(told.items())]
 
 
-def print_summary(rows: Sequence[QuotaRow]) -> None:
-    """Print the quotas that jobs wait for, and those whose definitions differ."""
+def print_summary(rows: Sequence[QuotaRow], blocked: int) -> None:
+    """Print the quotas that jobs wait for, and those whose definitions differ.
+
+    Args:
+        rows: all quotas.
+        blocked: how many jobs wait for a permit, of a quota or of a tenant's rule.
+    """
     waiting = sorted(
         (row for row in rows if row.waiting), key=lambda row: (-row.waiting, row.name)
     )
+    if blocked and not waiting:
+        one = "job is" if blocked == 1 else "jobs are"
+        print_line(
+            f"{blocked:,} {one} blocked by rules or pauses of tenants; "
+            "which: jobpool show ID"
+        )
     said = differing({row.name: row.differing for row in rows if row.differing})
     if not waiting and not said:
         return
@@ -116,7 +127,7 @@ def print_declared(found: Declared) -> None:
             (
                 (
                     quota.name,
-                    numbers_words(quota) or None,
+                    numbers_words(quota) or "none: it lets all begin",
                     _per(quota),
                     costs_words(costs.get(quota.name, {})) or "permit() only",
                     quota.source,

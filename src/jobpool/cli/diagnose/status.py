@@ -238,7 +238,8 @@ def _print(seen: _Status, *, figures: bool) -> None:
         for one in pauses:
             what = f"{one.what} {one.name}"
             print_line(what, pause_words(one, now), f"jobpool resume --{what}")
-    quotas_of.print_summary(seen.quotas)
+    blocked = sum(counts[_BLOCKED] for counts in pools.values())
+    quotas_of.print_summary(seen.quotas, blocked)
     schedules_of.print_summary(seen.schedules, now)
     _print_suspects_and_breakers(seen)
     if figures:
