@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from jobpool.core.application.handler_spec import NAME
 from jobpool.core.rules.quotas.allot import BucketState, cost_in
 from jobpool.core.rules.quotas.definition import (
     KIND_PREFIX,
@@ -161,8 +162,7 @@ def added_to(
             for name, value in given.items()
         }
     try:
-        if not override.quota.startswith(KIND_PREFIX):
-            check_name(override.quota)
+        _check_settable(override.quota)
         numbers = Quota(name=override.quota, **given)
         check_numbers(numbers, f"quota {override.quota}")
     except ConfigError as error:
@@ -174,6 +174,17 @@ def added_to(
         who=clean_text(override.who),
         note=clean_text(override.note),
     )
+
+
+def _check_settable(name: str) -> None:
+    kind = name.removeprefix(KIND_PREFIX)
+    if kind == name:
+        check_name(name)
+    elif not NAME.fullmatch(kind):
+        raise ConfigError(
+            f"quota: {name[:60]!r} is no kind's own cap; expected {KIND_PREFIX!r} and "
+            "a kind: 1 to 200 letters, digits or any of _ . : < > -"
+        )
 
 
 def checked_tenant(tenant: Tenant) -> Tenant:

@@ -178,6 +178,9 @@ def test_setting_what_is_set_changes_nothing(store):
         (Override(quota="stripe", concurrency=0), None),
         (Override(quota="stripe", burst=-1), None),
         (Override(quota="no quota", concurrency=1), None),
+        (Override(quota="kind:", concurrency=1), None),
+        (Override(quota="kind:\udcff", concurrency=1), None),
+        (Override(quota="kind:" + "x" * 201, concurrency=1), None),
         (Override(quota="stripe", concurrency=1), 0),
     ],
 )

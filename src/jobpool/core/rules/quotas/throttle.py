@@ -33,25 +33,34 @@ def retry_after_s(headers: Mapping[str, str], now_s: float) -> float | None:
     """Return how long an answer says to wait, or None if it does not say.
 
     Retry-After counts most, in seconds or as a date; then X-RateLimit-Reset and its
-    kin, in seconds or as a time since the epoch, in seconds or milliseconds.
+    kin, in seconds or as a time since the epoch, in seconds or milliseconds. A time is
+    the service's: it counts from the answer's own Date, if it has one, since the
+    clocks may differ.
 
     Args:
         headers: of the answer, in any case.
-        now_s: seconds since the epoch.
+        now_s: seconds since the epoch, for an answer without a Date.
     """
     lower = {str(name).lower(): str(value).strip() for name, value in headers.items()}
     if (said := lower.get("retry-after")) is not None:
         wait = _seconds(said)
-        if wait is None:
-            wait = _until_date(said, now_s)
+        if wait is None and (at_s := _date(said)) is not None:
+            wait = max(0.0, at_s - _sent_s(lower, now_s))
         if wait is not None:
             return wait
     for name in _RESETS:
         if (reset := _seconds(lower.get(name, ""))) is not None:
             if reset >= _EPOCH_MS_FROM:
                 reset /= 1000
-            return max(0.0, reset - now_s) if reset >= _EPOCH_FROM_S else reset
+            if reset >= _EPOCH_FROM_S:
+                reset = max(0.0, reset - _sent_s(lower, now_s))
+            return reset
     return None
+
+
+def _sent_s(lower: Mapping[str, str], now_s: float) -> float:
+    sent_s = _date(lower.get("date", ""))
+    return now_s if sent_s is None else sent_s
 
 
 def _seconds(text: str) -> float | None:
@@ -60,7 +69,7 @@ def _seconds(text: str) -> float | None:
     return float(first) if _SECONDS.fullmatch(first) else None
 
 
-def _until_date(text: str, now_s: float) -> float | None:
+def _date(text: str) -> float | None:
     # 10 ms and 15 modules, for what few answers say.
     from email.utils import mktime_tz, parsedate_tz  # noqa: PLC0415
 
@@ -71,4 +80,4 @@ def _until_date(text: str, now_s: float) -> float | None:
         at = float(mktime_tz(parsed))
     except (OverflowError, ValueError):  # a year or month that does not exist
         return None
-    return max(0.0, at - now_s) if math.isfinite(at) else None
+    return at if math.isfinite(at) else None

@@ -58,6 +58,21 @@ def test_dates_that_do_not_exist_say_nothing_or_the_past(date):
     assert (retry_after_s({"Retry-After": date}, NOW_S) or 0) >= 0
 
 
+@pytest.mark.parametrize("differs_s", [-3600, 3600])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"Retry-After": "Fri, 15 Jan 2027 08:00:30 GMT"},
+        {"X-RateLimit-Reset": f"{NOW_S + 30:.0f}"},
+    ],
+)
+def test_a_time_of_a_service_is_by_its_own_clock(said, differs_s):
+    """Which its answer's Date tells; one that is no date tells nothing."""
+    dated = {**said, "date": "Fri, 15 Jan 2027 08:00:00 GMT"}
+    assert retry_after_s(dated, NOW_S + differs_s) == 30
+    assert retry_after_s({**said, "Date": "today"}, NOW_S) == 30
+
+
 def test_a_job_is_throttled_so_often_and_so_long():
     assert not is_refused(THROTTLES_MAX, THROTTLED_MAX_S - 1)
     assert is_refused(THROTTLES_MAX + 1, 0)
