@@ -218,6 +218,9 @@ RULES = {
     "permits_asked": Rule(
         {"rows": places(4)} | RUN, {"permits_pkey": "bucket token n"} | PKEY
     ),
+    "completed_in_use": Rule(
+        {"ids": IDS}, PKEY | {"permits_of_token": "token", "runs_pkey": "id"}
+    ),
     "delete_jobs": Rule({"ids": IDS}, PKEY),
     "delete_attempts": Rule({"ids": IDS}, OF_JOB),
     "history_of": Rule({"rows": places(2)}, OF_JOB),

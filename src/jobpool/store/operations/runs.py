@@ -272,6 +272,9 @@ class RunKeeping(Governing, Repairing):
             now_ms = self._database.now_ms(session)
             old = _old_jobs(session, retention, now_ms, limit)
             if old:
+                used = set(session.rows("completed_in_use", ids=as_json(old)))
+                old = [job_id for job_id in old if (job_id,) not in used]
+            if old:
                 ids = as_json(old)
                 forget_ticks(session, ids)
                 for name in self._DELETIONS:

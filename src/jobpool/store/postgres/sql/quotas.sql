@@ -206,6 +206,23 @@ LIMIT %(limit)s
 -- Jobs that hold permits of a bucket.
 SELECT DISTINCT job_id FROM jobpool.permits WHERE bucket = %(bucket)s ORDER BY job_id LIMIT %(limit)s
 
+-- name: completed_in_use
+-- Those of :ids whose handlers have completed them and still work, with permits: without
+-- its job, a permit would count for nothing.
+SELECT j.id
+FROM jobpool.jobs AS j
+WHERE j.id = ANY (
+    ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  )
+  AND j.completed_token IS NOT NULL
+  AND EXISTS (
+    SELECT 1
+    FROM jobpool.permits AS p
+    JOIN jobpool.runs AS r ON r.id = p.run_id
+    WHERE p.token = j.completed_token AND r.ended_at_ms IS NULL
+    OFFSET 0
+  )
+
 -- name: counted_values
 -- What finished jobs of :ids were counted by.
 SELECT tenant, quota_values

@@ -192,6 +192,20 @@ LIMIT :limit
 -- Jobs that hold permits of a bucket.
 SELECT DISTINCT job_id FROM jobpool_permits WHERE bucket = :bucket ORDER BY job_id LIMIT :limit
 
+-- name: completed_in_use
+-- Those of :ids whose handlers have completed them and still work, with permits: without
+-- its job, a permit would count for nothing.
+SELECT j.id
+FROM jobpool_jobs AS j
+WHERE j.id IN (SELECT value FROM json_each(:ids))
+  AND j.completed_token IS NOT NULL
+  AND EXISTS (
+    SELECT 1
+    FROM jobpool_permits AS p
+    JOIN jobpool_runs AS r ON r.id = p.run_id
+    WHERE p.token = j.completed_token AND r.ended_at_ms IS NULL
+  )
+
 -- name: counted_values
 -- What finished jobs of :ids were counted by.
 SELECT tenant, quota_values
