@@ -16,6 +16,9 @@ _TOO_MANY = 429
 _ERRORS_FROM = 400
 UNTOLD_AFTER_S = 5.0
 """How long a 429 blocks that does not say how long."""
+_TOLD_MIN_S = 1.0
+"""An answer that says 0, or a time that is past, blocks for so long: services count in
+whole seconds, and a bucket that stayed open would send all that waits there at once."""
 _BACK_IN_S = 5.0
 """When a job comes back that has got no permit, and nobody knows when there is one; it
 waits longer each time: snoozes are counted, and it should not be dead by midnight."""
@@ -87,7 +90,7 @@ def report(
         if status != _TOO_MANY:
             return
         after_s = UNTOLD_AFTER_S
-    after_s = min(after_s, THROTTLED_MAX_S)  # headers may say anything
+    after_s = min(max(after_s, _TOLD_MIN_S), THROTTLED_MAX_S)  # they may say anything
     way.block_bucket(quota.name, value, after_s)  # now: not when the job ends
     raise Throttled(quota, after_s, f"{quota.name} answered {status}", value=value)
 
@@ -177,7 +180,7 @@ class Permit:
 
         A 429, and a 503 that says when to come back, block the quota's bucket on all
         hosts until the time that the answer names (``Retry-After`` in both forms,
-        ``RateLimit-Reset``, ``X-RateLimit-Reset``), at most for ``throttle_max``; a 429
+        ``RateLimit-Reset``, ``X-RateLimit-Reset``), for 1 s to ``throttle_max``; a 429
         that names none, for 5 s. Then it raises `Throttled`, so that this attempt costs
         nothing and the job comes back by itself. Whatever else the answer was,
         nothing happens.

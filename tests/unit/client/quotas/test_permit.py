@@ -268,6 +268,8 @@ def test_a_429_holds_everybody_back_and_the_job_snoozes(stripe, rehearsal):
         ({"X-RateLimit-Reset": "12"}, 429, 12.0),
         (None, 429, 5.0),
         ({"Retry-After": "999999999"}, 429, 86400.0),
+        ({"Retry-After": "0"}, 429, 1.0),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 503, 1.0),
     ):
         with pytest.raises(Throttled, match=f"stripe answered {status}") as caught:
             answered(stripe, status, headers)
