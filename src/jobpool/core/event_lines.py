@@ -394,6 +394,12 @@ def _breaker_parts(event: ev.Event) -> Iterator[str]:
         case ev.QuotaDiffers():
             yield f"quota {event.quota} differs between supervisors"
             yield event.reason
+        case ev.RateTooTight():
+            yield f"no job of kind {event.kind} begins"
+            late, within = map(show_duration, (event.late_s, event.begin_within_s))
+            yield f"lease and slot took {late}, its rate allows {within}"
+            yield "make the store faster, or raise the quota's burst"
+            yield "see: jobpool manual flow-control"
         case _:
             yield event.name
 

@@ -574,6 +574,20 @@ class QuotaDiffers(Event, frozen=True, kw_only=True):
     """Who says what, and what holds."""
 
 
+class RateTooTight(Event, frozen=True, kw_only=True):
+    """No job of a kind begins: its leases take longer than its rate can wait."""
+
+    name = "rate_too_tight"
+    level = Level.WARNING
+
+    kind: str
+    late_s: float
+    """From the request for leases until its last job went back unbegun."""
+    begin_within_s: float
+    """It had to begin within this time of the request, in which what it was given more
+    for a slow store is counted."""
+
+
 class JobOutput(Event, frozen=True, kw_only=True):
     """A line that a handler wrote to stdout or stderr."""
 

@@ -170,6 +170,15 @@ LINES = [
         ["quota stripe differs between supervisors", "a says 1/s, b says 2/s"],
     ),
     (
+        ev.RateTooTight(at_ms=0, kind="a", late_s=0.6, begin_within_s=0.525),
+        [
+            "no job of kind a begins",
+            "lease and slot took 600ms, its rate allows 525ms",
+            "make the store faster, or raise the quota's burst",
+            "see: jobpool manual flow-control",
+        ],
+    ),
+    (
         ev.SchedulePaused(at_ms=0, schedule="a", reason="job 7 is dead"),
         ["schedule a paused", "job 7 is dead", "jobpool schedules resume a"],
     ),

@@ -137,6 +137,7 @@ def test_the_names_of_events_are_as_agreed():
         "pools_left",
         "quota_differs",
         "quotas_held_back",
+        "rate_too_tight",
         "run_reclaimed",
         "schedule_paused",
         "schedule_refused",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobpool.core.jobs.job import Lease
+from jobpool.supervisor.machine.dispatch.lateness import Lateness
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import NEVER_S
 
@@ -10,24 +11,26 @@ HOLD_S = 1.0
 """A leased job that no slot has taken by then is handed back."""
 
 
-def expired(pool: Pool, now_s: float) -> list[Lease]:
+def expired(pool: Pool, lateness: Lateness, now_s: float) -> list[Lease]:
     """Take jobs from the front that may not begin any more.
 
     Args:
         pool: the pool.
+        lateness: as of `late`.
         now_s: monotonic time, plus what the host has slept.
     """
-    backlog, back = pool.backlog, late(pool, now_s)
+    backlog, back = pool.backlog, late(pool, lateness, now_s)
     while backlog and backlog[0].expires_s <= now_s:
         back.append(backlog.popleft().lease)
     return back
 
 
-def late(pool: Pool, now_s: float) -> list[Lease]:
+def late(pool: Pool, lateness: Lateness, now_s: float) -> list[Lease]:
     """Take out, at any place, what a rate counts as begun by now.
 
     Args:
         pool: the pool.
+        lateness: is told what was late.
         now_s: monotonic time, plus what the host has slept.
     """
     if pool.begin_by_s > now_s:
@@ -37,6 +40,7 @@ def late(pool: Pool, now_s: float) -> list[Lease]:
         pool.backlog.remove(job)
     pool.begin_by_s = min((job.begin_by_s for job in pool.backlog), default=NEVER_S)
     pool.was_late((job.lease.kind for job in found), now_s)
+    lateness.were_late(found)
     return [job.lease for job in found]
 
 

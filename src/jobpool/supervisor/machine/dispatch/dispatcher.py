@@ -35,6 +35,7 @@ from jobpool.supervisor.machine.dispatch.backlog import (
     held_until_s,
     late,
 )
+from jobpool.supervisor.machine.dispatch.lateness import Lateness
 from jobpool.supervisor.machine.dispatch.prefetch import Prefetch
 from jobpool.supervisor.machine.state.durations import BRISK_S
 from jobpool.supervisor.machine.state.pool import Pool
@@ -76,6 +77,7 @@ class Dispatcher:
         self._idle = idle
         self._gates = gates
         self._probation = probation
+        self._lateness = Lateness(step)
         self._prefetch = Prefetch(step, gates, running.assign)
         self.waiting = False
         """A request is with the store."""
@@ -248,7 +250,8 @@ class Dispatcher:
         idle = [slot for slot in pool.slots if slot.state is SlotState.IDLE]
         are_all_used = len(idle) <= room
         while room > 0 and idle:
-            back += expired(pool, self._step.now_s + self._step.slept_s)
+            now_s = self._step.now_s + self._step.slept_s
+            back += expired(pool, self._lateness, now_s)
             if not pool.backlog or self._has_to_wait(pool.backlog[0]):
                 return
             slot = first_with_room(idle, pool.backlog[0].limits)
@@ -257,7 +260,9 @@ class Dispatcher:
                 return
             idle.remove(slot)
             room -= 1
-            self._running.assign(slot, [pool.backlog.popleft()])
+            job = pool.backlog.popleft()
+            self._lateness.begun(job.lease.kind)
+            self._running.assign(slot, [job])
             for gate in self._gates:
                 gate.begun()
         if are_all_used:
@@ -323,7 +328,7 @@ class Dispatcher:
     def held_too_long(self, pool: Pool) -> None:
         """Hand back jobs that no slot took in time."""
         step, lasts_from_s = self._step, pool.lasts_from_s()
-        back = late(pool, step.now_s + step.slept_s)
+        back = late(pool, self._lateness, step.now_s + step.slept_s)
         while pool.backlog and held_until_s(pool, lasts_from_s) <= step.now_s:
             if any(gate.keeps(pool.backlog[0]) for gate in self._gates):
                 back += behind_the_first(pool, step.now_s)
