@@ -192,7 +192,8 @@ class Quotas:
             elif where % 5 == 0:
                 own = f"kind:{self._world.plan.pools[0][0]}.work"
                 override = Override(quota=own, concurrency=1 + where % 2)
-            self._do(lambda store: store.set_quota(override, for_s=seconds + 0.001))
+            for_s = seconds + 0.001
+            self._do(lambda store: store.set_quota(whole(store, override), for_s=for_s))
 
     def _do(
         self,
@@ -433,3 +434,17 @@ class Quotas:
 
     def _now_ms(self) -> int:
         return self._world.store_clock(self._world.hosts[0]).utc_ms()
+
+
+def whole(store: SimStore, override: Override) -> Override:
+    """Return what an operator sets, with what was set before named as well."""
+    before = next(
+        (row.override for row in store.quotas() if row.name == override.quota), None
+    )
+    kept = {
+        name: value
+        for name in ("rate", "burst", "concurrency")
+        if getattr(override, name) is None
+        and (value := getattr(before, name, None)) is not None
+    }
+    return replace(override, **kept)

@@ -148,7 +148,8 @@ def added_to(
         until_ms: when all of it ends; None: when it is reset.
 
     Raises:
-        UsageError: they are not allowed, or there are none.
+        UsageError: they are not allowed, there are none, or one that stays as it was
+            would end at another time.
     """
     given = {name: getattr(override, name) for name in _NUMBERS}
     if all(value is None for value in given.values()):
@@ -157,6 +158,17 @@ def added_to(
             "concurrency. Nothing was changed"
         )
     if former is not None:
+        kept = [
+            name
+            for name in _NUMBERS
+            if given[name] is None and getattr(former, name) is not None
+        ]
+        if kept and former.until_ms != until_ms:
+            raise UsageError(
+                f"quota {override.quota}: its {' and '.join(kept)} was set with "
+                "another end, and one end holds for all that is set; name what is to "
+                "stay as well, or reset the quota first. Nothing was changed"
+            )
         given = {
             name: getattr(former, name) if value is None else value
             for name, value in given.items()

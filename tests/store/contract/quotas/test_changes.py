@@ -163,6 +163,21 @@ def test_a_number_that_is_not_set_stays_as_it_is(store):
     )
 
 
+@pytest.mark.parametrize(("before_s", "after_s"), [(None, 60), (60, None), (60, 90)])
+def test_a_number_that_was_set_keeps_its_end_or_is_named_again(
+    store, before_s, after_s
+):
+    """Else a rate would be let go, or a cap kept, because another number was set."""
+    publish(store, quota(rate="100/s", concurrency=3))
+    store.set_quota(Override(quota="stripe", rate=Rate(1.0, 1.0)), for_s=before_s)
+    (before,) = store.quotas()
+    with pytest.raises(UsageError, match="its rate was set with another end"):
+        store.set_quota(Override(quota="stripe", concurrency=2), for_s=after_s)
+    assert store.quotas() == [before]
+    both = Override(quota="stripe", rate=Rate(1.0, 1.0), concurrency=2)
+    assert store.set_quota(both, for_s=after_s)
+
+
 def test_setting_what_is_set_changes_nothing(store):
     """But another end does."""
     publish(store, quota(concurrency=3))
