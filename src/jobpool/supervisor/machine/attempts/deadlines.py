@@ -26,6 +26,10 @@ REPORT_EVERY_S = 0.5
 """Between two writes of progress, at the same moments for all attempts: however many
 there are, it is one commit."""
 CHECKPOINT_EVERY_S = 1.0
+WIND_UP_S = 0.5
+WIND_UP_SHARE = 0.1
+"""A handler that waits for a permit is told so long before its time limit, and at most
+in this last share of it, that there is none: it can still end by itself."""
 
 
 def write_at(job: Assigned) -> float:
@@ -43,6 +47,17 @@ def next_write_s(now_s: float) -> float:
 def dump_at(began_s: float, timeout_s: float) -> float:
     """Return when the stacks of an attempt are to be written."""
     return began_s + timeout_s - min(DUMP_AHEAD_S, DUMP_AHEAD_SHARE * timeout_s)
+
+
+def waits_until(job: Assigned, now_s: float) -> float:
+    """Return until when a handler may wait for permits.
+
+    Well before a time limit ends its attempt: a wait is not charged to anybody.
+    """
+    timeout_s = job.limits.timeout_s
+    began_s = now_s if job.started_s is None else job.started_s
+    wind_up_s = min(WIND_UP_S, WIND_UP_SHARE * timeout_s)
+    return min(began_s + timeout_s, job.soft_s) - wind_up_s
 
 
 def recall_at(slot: Slot) -> float:

@@ -34,6 +34,7 @@ from jobpool.sandbox.protocol.messages import (
 )
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.attempts.deadlines import waits_until
 from jobpool.supervisor.machine.attempts.killing import Killing
 from jobpool.supervisor.machine.state.asking import (
     IMPOSSIBLE,
@@ -231,6 +232,7 @@ class Permits:
             job.lease.id, frame.token, frame.n, frame.quota, frame.value, frame.cost
         )
         now_s = self._step.now_s
+        wait_s = max(0.0, min(wait_s, waits_until(job, now_s) - now_s))
         asked = _Asked(ask, slot, now_s + wait_s, now_s + max(wait_s, ANSWER_S))
         attempt.asked[frame.n] = asked
         job.beat_s = asked.answer_until_s  # it is alive, and waits

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from jobpool.core.jobs.job import PermitAnswer, PermitAsk, PermitReturn, Throttle
+from jobpool.core.rules.limits import Limits
 from jobpool.core.rules.quotas.definition import Quota, Rate
 from jobpool.core.rules.quotas.gcra import DELAY_MAX_S
 from jobpool.sandbox.protocol.messages import (
@@ -44,8 +45,11 @@ CELLS = list(itertools.product(AskState, AskEvent))
 class Asking:
     """A world in which handlers ask for permits."""
 
-    def __init__(self, size=2, jobs=2):
-        self.world = World(pool("cpu", size), quotas=(STRIPE, CALLS, DISK)).up()
+    def __init__(self, size=2, jobs=2, **limits):
+        quotas = (STRIPE, CALLS, DISK)
+        self.world = World(
+            pool("cpu", size), quotas=quotas, limits=Limits(**limits)
+        ).up()
         self.jobs = [self.world.job() for _ in range(jobs)]
         self.world.notify()
 
@@ -141,6 +145,22 @@ def test_a_request_waits_until_its_end_and_no_longer():
     asking.asked()
     asking.world.wait(1.0)
     assert asking.asked() == []
+
+
+@pytest.mark.parametrize("limits", [{"timeout_s": 3.0}, {"soft_timeout_s": 2.0}])
+def test_nobody_waits_for_a_permit_into_a_time_limit(limits):
+    """The job snoozes before that: its attempt is not spent on waiting."""
+    asking = Asking(**limits)
+    ends_s = asking.world.now_s + min(limits.values())
+    asking.ask(asking.jobs[0], wait_s=20.0)
+    while not (told := asking.told()):
+        for ask in asking.asked():
+            asking.answer(ask, granted=False)
+        asking.world.now_s = asking.world.machine.next_deadline_s()
+        asking.world.step(inp.Tick())
+        assert asking.world.now_s < ends_s
+    assert told == [PermitAnswered(1, granted=False)]
+    assert asking.world.now_s > ends_s - 1.0
 
 
 def test_a_request_that_does_not_want_to_wait_gets_what_is_free():
