@@ -134,7 +134,7 @@ RETURNING id
 
 -- name: lanes_of_jobs
 -- The next lanes that have a runnable job, and whether each is not known to wait.
-WITH RECURSIVE step (lane) AS (
+WITH RECURSIVE walked (lane) AS (
   SELECT (
     SELECT min(r.lane) FROM jobpool_jobs AS r WHERE r.lane > :after AND r.state = 'runnable'
   )
@@ -142,17 +142,17 @@ WITH RECURSIVE step (lane) AS (
   SELECT (
     SELECT min(r.lane)
     FROM jobpool_jobs AS r
-    WHERE r.lane > step.lane AND r.state = 'runnable'
+    WHERE r.lane > walked.lane AND r.state = 'runnable'
   )
-  FROM step
-  WHERE step.lane IS NOT NULL
+  FROM walked
+  WHERE walked.lane IS NOT NULL
   LIMIT :limit
 )
 SELECT
-  step.lane,
-  NOT EXISTS (SELECT 1 FROM jobpool_lanes AS l WHERE l.id = step.lane AND l.waits = 1)
-FROM step
-WHERE step.lane IS NOT NULL
+  walked.lane,
+  NOT EXISTS (SELECT 1 FROM jobpool_lanes AS l WHERE l.id = walked.lane AND l.waits = 1)
+FROM walked
+WHERE walked.lane IS NOT NULL
 
 -- name: open_due_lanes
 -- Their time has come.
