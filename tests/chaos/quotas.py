@@ -17,13 +17,15 @@ def caps_hold(accounts):
         moment
         for one in _attempts(accounts, CAPPED)
         for moment in (
-            (one.began_ns, True, one.job, one.token),
-            (one.last_ns, False, one.job, one.token),
+            (one.began_ns, False, one.job, one.token),
+            (one.last_ns, True, one.job, one.token),
         )
     ]
     running = set()
-    for _, begins, job, token in sorted(moments):
-        if not begins:
+    # A beginning comes before an end at the same time: one that has left only its first
+    # mark would run for ever otherwise.
+    for _, ends, job, token in sorted(moments):
+        if ends:
             running.discard(token)
             continue
         running.add(token)

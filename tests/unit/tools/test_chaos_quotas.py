@@ -27,6 +27,7 @@ def test_no_more_handlers_run_than_there_are_places():
     assert list(caps_hold(run("capped", *long))) == []
     assert list(caps_hold(run("capped", *long, (1001, 9)))) == []
     assert list(caps_hold(run("steady", *long, (900, 9)))) == []
+    assert list(caps_hold(run("capped", (0, 0), (1, 0), (2, 0), *long))) == []
     (found,) = caps_hold(run("capped", *long, (900, 9)))
     assert found.rule == "I20"
 
