@@ -8,6 +8,7 @@ import pytest
 
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import UsageError
+from jobpool.store.sqlite import store as sqlite_store
 from jobpool.store.sqlite.connection import database
 from support.store.storing import ended, lease, new_job, succeeded
 from support.store.telling import SECRET, TELLING, lived
@@ -64,8 +65,12 @@ def test_nothing_is_left_in_the_file_and_its_log(store, database_path):
     assert (whole.count(MARK), log) == (0, b"")
 
 
-def test_a_rewrite_removes_what_others_have_left(store, database_path):
-    """A connection that overwrites nothing has deleted rows before."""
+def test_a_rewrite_removes_what_others_have_left(store, database_path, monkeypatch):
+    """A connection that overwrites nothing has deleted rows before.
+
+    A large file is not rewritten unasked; what may be left is said.
+    """
+    monkeypatch.setattr(sqlite_store, "REWRITTEN_BYTES", 0)
     job_id = lived(store)
     store.wipe()
     with closing(sqlite3.connect(database_path)) as careless:
@@ -74,7 +79,8 @@ def test_a_rewrite_removes_what_others_have_left(store, database_path):
             careless.execute(f"DELETE FROM jobpool_{table}")  # noqa: S608 - our names
         careless.commit()
     store.erase([job_id])
-    store.wipe()
+    (left,) = store.wipe()
+    assert "--rewrite" in left
     secret = SECRET.encode()
     assert secret in files(database_path)[0]
     assert store.wipe(rewrite=True) == []

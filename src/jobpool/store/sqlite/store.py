@@ -43,6 +43,14 @@ from jobpool.store.watermark import Mark
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
+REWRITTEN_BYTES = 64 * 2**20
+"""A file of this size is copied in about a second."""
+_MOVED = (
+    "rows that SQLite has moved within the file may have left copies in unused parts "
+    "of its pages; to overwrite these as well: --rewrite"
+)
+
+
 class SqliteStore(
     Leasing,
     Settling,
@@ -204,9 +212,14 @@ class SqliteStore(
         return list(capacity(self._file, runs, host, memory_bytes))
 
     def wipe(self, *, rewrite: bool = False) -> list[str]:
-        """See `Store.wipe`: connections overwrite what they delete; the log remains."""
-        if self._file.wipe(rewrite=rewrite):
-            return []
+        """See `Store.wipe`.
+
+        Connections overwrite what they delete; the log remains, and so may copies of
+        rows that SQLite has moved to other pages. Small files are rewritten at once.
+        """
+        rewrites = rewrite or Path(self._file.path).stat().st_size <= REWRITTEN_BYTES
+        if self._file.wipe(rewrite=rewrites):
+            return [] if rewrites else [_MOVED]
         held = (
             f"the log {self._file.path}-wal could not be emptied, because another "
             "program reads from it: give the same command again once that has ended"
