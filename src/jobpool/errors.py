@@ -73,7 +73,39 @@ class KeyConflict(UsageError):
 
 
 class QueueFull(JobpoolError):
-    """The queue holds as many jobs as it may; nothing was enqueued."""
+    """As many jobs wait as may wait, or for as long; nothing was enqueued.
+
+    Attributes:
+        what: what is full: ``the queue``, or ``kind``, ``pool`` or ``tenant`` and its
+            name.
+        depth: how many jobs it holds that count, as far as they were counted.
+        depth_max: how many it may hold; None: that has no limit.
+        age_s: how long its oldest job has waited, in seconds; None: that was not asked.
+        age_max_s: how long it may have waited; None: that has no limit.
+        retry_after_s: when it is worth trying again, in seconds from now: 1 to 3,600.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        what: str = "the queue",
+        depth: int | None = None,
+        depth_max: int | None = None,
+        age_s: float | None = None,
+        age_max_s: float | None = None,
+        retry_after_s: float = 60.0,
+    ) -> None:
+        super().__init__(message)
+        self.what = what
+        self.depth = depth
+        self.depth_max = depth_max
+        self.age_s = age_s
+        self.age_max_s = age_max_s
+        self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)
 
 
 class FeatureHeldBack(JobpoolError):

@@ -29,8 +29,8 @@ from jobpool.core.application.current import (
     enter,
 )
 from jobpool.core.clock import SystemClock
-from jobpool.core.config.settings import QUEUE_DEPTH_MAX
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
+from jobpool.core.rules.admission import Admission
 from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.errors import ArgumentsRejected, Superseded, UsageError
 from jobpool.store.memory.database import MemoryDatabase
@@ -106,7 +106,7 @@ class Rehearsal:
         self._store = MemoryStore(
             MemoryDatabase("rehearsal"),
             clock=SystemClock(),
-            queue_depth_max=QUEUE_DEPTH_MAX,
+            admission=Admission(),
             run_root=Path("/nonexistent"),  # there is no supervisor to wake
         )
         self._stopping = False

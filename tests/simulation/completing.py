@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.admission import Admission
 from jobpool.sandbox.protocol.messages import RunJob
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables.rows import Held
@@ -94,7 +95,7 @@ class Completions:
         store = _HandlersStore(
             self._database,
             clock=world.store_clock(tree.run.host),
-            queue_depth_max=0,
+            admission=Admission(depth_max=0),
             run_root=Path(),
         )
         store.settle([_success(frame.id, 0 if held is None else held.token)])

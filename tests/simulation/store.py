@@ -24,6 +24,7 @@ from jobpool.core.jobs.job import (
     Throttle,
 )
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import FeatureHeldBack, OutcomeUnknown, StoreUnavailable
 from jobpool.store.memory.database import MemoryDatabase
@@ -172,7 +173,9 @@ class SimStore(MemoryStore):
         root: RunPath,
         run: str,
     ) -> None:
-        super().__init__(database, clock=clock, queue_depth_max=10_000, run_root=root)
+        super().__init__(
+            database, clock=clock, admission=Admission(depth_max=10_000), run_root=root
+        )
         self._world = world
         self._link = link
         self._run = run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.core.config.settings import QUEUE_DEPTH_MAX
+from jobpool.core.rules.admission import Admission
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.opening import open_store
@@ -82,7 +82,7 @@ def open_one(store_url, tmp_path):
     if not store_url.startswith("memory:"):
         return lambda **options: open_store(store_url, **options)
     database = MemoryDatabase(store_url.removeprefix("memory:"))
-    usual = {"queue_depth_max": QUEUE_DEPTH_MAX, "run_root": tmp_path / "jobs.run"}
+    usual = {"admission": Admission(), "run_root": tmp_path / "jobs.run"}
     return lambda **options: MemoryStore(database, **{**usual, **options})
 
 

@@ -110,9 +110,7 @@ def opened(sources: Sources, *, create: bool = False) -> Iterator[Store]:
     from jobpool.store.opening import open_store  # noqa: PLC0415 - not for --help
 
     settings = client_settings(sources)
-    store = open_store(
-        settings.store, create=create, queue_depth_max=settings.queue_depth_max
-    )
+    store = open_store(settings.store, create=create, admission=settings.admission)
     try:
         yield store
     finally:

@@ -296,7 +296,7 @@ class LazyStore:
 
                     settings = self.settings
                     self._store = open_store(
-                        settings.store, queue_depth_max=settings.queue_depth_max
+                        settings.store, admission=settings.admission
                     )
         return self._store
 
@@ -316,9 +316,7 @@ class LazyStore:
             from jobpool.store.opening import guest_store  # noqa: PLC0415 - see above
 
             settings = self.settings
-            self._guest = guest_store(
-                settings.store, queue_depth_max=settings.queue_depth_max
-            )
+            self._guest = guest_store(settings.store, admission=settings.admission)
         return self._guest or self.get()
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jobpool.core.clock import Clock, SystemClock
-from jobpool.core.config.settings import QUEUE_DEPTH_MAX
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import ConfigError
 from jobpool.store.postgres.connection.run_root import run_base
 from jobpool.store.protocol import Store
@@ -20,6 +20,7 @@ from jobpool.store.statements.migration import MigrationPlan, Tell
 _SQLITE = "sqlite:///"
 ALLOW_NETWORK = "JOBPOOL_ALLOW_NETWORK_FS"
 """The variable that allows a store on a network file system, if it is 1."""
+USUAL = Admission()
 _EXAMPLES = "such as sqlite:///jobpool.db or sqlite:////var/lib/shop/jobpool.db"
 
 
@@ -28,7 +29,7 @@ def open_store(
     *,
     clock: Clock | None = None,
     create: bool = True,
-    queue_depth_max: int = QUEUE_DEPTH_MAX,
+    admission: Admission = USUAL,
     patience_s: float | None = None,
 ) -> Store:
     """Open a store, and bring the schema of a SQLite file up to date.
@@ -38,7 +39,7 @@ def open_store(
             ``sqlite:////absolute.db`` or ``postgresql://user@host/database``.
         clock: decides what is due; None: the machine's, or the server's own.
         create: create the file and its tables if they do not exist.
-        queue_depth_max: most unfinished jobs; more are refused.
+        admission: how many jobs may wait before more are refused.
         patience_s: longest wait for a server's answer; None: 30 s.
 
     Raises:
@@ -52,14 +53,14 @@ def open_store(
             url,
             clock=clock,
             create=create,
-            queue_depth_max=queue_depth_max,
+            admission=admission,
             patience_s=30.0 if patience_s is None else patience_s,
         )
     return SqliteStore(
         _sqlite_path(url),
         clock=SystemClock() if clock is None else clock,
         create=create,
-        queue_depth_max=queue_depth_max,
+        admission=admission,
         force_network=os.environ.get(ALLOW_NETWORK) == "1",
     )
 
@@ -109,12 +110,12 @@ def migration_plan(url: str) -> MigrationPlan:
     return sqlite_plan.migration_plan(_sqlite_path(url))
 
 
-def guest_store(url: str, *, queue_depth_max: int = QUEUE_DEPTH_MAX) -> Store | None:
+def guest_store(url: str, *, admission: Admission = USUAL) -> Store | None:
     """Return a store that only enqueues within callers' transactions, without opening.
 
     Args:
         url: of the store.
-        queue_depth_max: most unfinished jobs; more are refused.
+        admission: how many jobs may wait before more are refused.
 
     Returns:
         None on PostgreSQL, where a caller's open transaction does not keep the store
@@ -128,7 +129,7 @@ def guest_store(url: str, *, queue_depth_max: int = QUEUE_DEPTH_MAX) -> Store | 
     return Guest(
         _sqlite_path(url),
         clock=SystemClock(),
-        queue_depth_max=queue_depth_max,
+        admission=admission,
         force_network=os.environ.get(ALLOW_NETWORK) == "1",
     )
 

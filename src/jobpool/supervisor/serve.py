@@ -310,7 +310,7 @@ class _Supervisor:
         return open_store(
             settings.store,
             clock=self._store_clock,
-            queue_depth_max=settings.queue_depth_max,
+            admission=settings.admission,
             patience_s=patience_s,
         )
 

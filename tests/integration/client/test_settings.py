@@ -8,7 +8,7 @@ import pytest
 from jobpool import ArgumentsRejected, JobPool, QueueFull, StoreRefused
 from jobpool.cli.context import read_file
 from jobpool.core.config.load import configure, read_sources
-from jobpool.core.config.options import CLIENT, TOP
+from jobpool.core.config.options import ALIAS, CLIENT, TOP
 from jobpool.core.config.settings import ClientSettings
 from jobpool.core.config.sources import field_of
 from jobpool.store.opening import open_store
@@ -58,7 +58,7 @@ def refuses_large_results(jobs, work, folder):
 def refuses_what_is_too_much(jobs, work, folder):
     work.enqueue("a")
     work.enqueue("b")
-    with pytest.raises(QueueFull, match=r"jobpool status.*raise queue_depth_max"):
+    with pytest.raises(QueueFull, match=r"jobpool status.*raise depth_max"):
         work.enqueue("c")
     with pytest.raises(QueueFull):
         jobs.enqueue_many(work.call(letter) for letter in "de")
@@ -68,7 +68,7 @@ HOLDS = {
     "store": ("sqlite:///elsewhere.db", stores_elsewhere),
     "payload_max": ("200", refuses_large_payloads),
     "result_max": ("100", refuses_large_results),
-    "queue_depth_max": ("2", refuses_what_is_too_much),
+    ALIAS: ("2", refuses_what_is_too_much),
 }
 """Every setting of a client's: a value that is not the default, and how it shows."""
 NAMES = {"pool_names"}
@@ -93,10 +93,13 @@ def jobs():
 
 def test_every_setting_belongs_to_clients_or_to_supervisors():
     """A new setting must be assigned to one side, with a test that clients obey it."""
-    assert set(TOP) == {*CLIENT, *OF_SUPERVISORS}
-    assert set(HOLDS) == set(CLIENT)
+    assert set(TOP) == {*CLIENT, *OF_SUPERVISORS, ALIAS}
+    assert set(HOLDS) == {*CLIENT, ALIAS}
     fields = {field.name for field in msgspec.structs.fields(ClientSettings)}
-    assert fields - NAMES == {field_of(ClientSettings, key) for key in CLIENT}
+    assert fields - NAMES == {
+        *(field_of(ClientSettings, key) for key in CLIENT),
+        "admission",
+    }
 
 
 @pytest.mark.parametrize("layer", ["file", "variable", "variable over file"])
@@ -115,7 +118,7 @@ def test_a_client_obeys_what_a_supervisor_obeys(folder, monkeypatch, jobs, key, 
         {}, env=os.environ, directory=str(folder), read_file=read_file
     )
     theirs = configure(sources, machine=BIG, has_jobs_file=True).settings
-    field = field_of(ClientSettings, key)
+    field = "admission" if key == ALIAS else field_of(ClientSettings, key)
     assert getattr(theirs, field) == getattr(jobs._gateway._lazy.settings, field)
 
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from jobpool.core.jobs.job import TIME_MAX_MS, JobState
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import KeyConflict, QueueFull, UsageError
 from jobpool.store.records import Filter
 from support.store.storing import begin_run, lease, lease_one, new_job, succeeded
@@ -218,7 +219,7 @@ def test_duplicates_in_one_batch_count_as_if_enqueued_in_turn(store):
 
 def test_a_full_queue_refuses_exactly_beyond_its_limit(store_factory):
     """The limit counts unfinished jobs; finished ones make room again."""
-    store = store_factory(queue_depth_max=5)
+    store = store_factory(admission=Admission(depth_max=5))
     begin_run(store)
     store.enqueue([new_job()] * 3)
     with pytest.raises(QueueFull, match="3 unfinished jobs of at most 5"):
@@ -236,7 +237,7 @@ def test_a_full_queue_refuses_exactly_beyond_its_limit(store_factory):
 
 def test_an_existing_job_needs_no_room(store_factory):
     """A key in use is answered although the queue is full."""
-    store = store_factory(queue_depth_max=1)
+    store = store_factory(admission=Admission(depth_max=1))
     (first,) = store.enqueue([new_job(key="k")])
     (again,) = store.enqueue([new_job(key="k")])
     assert again.id == first.id
@@ -244,7 +245,10 @@ def test_an_existing_job_needs_no_room(store_factory):
 
 def test_clients_with_their_own_limits_share_the_count(store_factory):
     """Each limit applies to the jobs of all clients."""
-    small, large = store_factory(queue_depth_max=2), store_factory(queue_depth_max=10)
+    small, large = (
+        store_factory(admission=Admission(depth_max=2)),
+        store_factory(admission=Admission(depth_max=10)),
+    )
     large.enqueue([new_job()] * 4)
     with pytest.raises(QueueFull):
         small.enqueue([new_job()])
@@ -255,7 +259,7 @@ def test_clients_with_their_own_limits_share_the_count(store_factory):
 
 def test_revived_jobs_take_their_room_again(store_factory):
     """However the depth is counted: later jobs meet the limit exactly."""
-    store = store_factory(queue_depth_max=2)
+    store = store_factory(admission=Admission(depth_max=2))
     old = [one.id for one in store.enqueue([new_job()] * 2)]
     store.cancel(old)
     store.enqueue([new_job()])  # The old ones' room is found again.

@@ -5,6 +5,7 @@ import pytest
 
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import QueueFull, StoreRefused
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter
@@ -230,7 +231,7 @@ def test_a_waiting_job_neither_runs_nor_expires(store, clock):
 
 def test_a_waiting_job_counts_in_the_depth_of_the_queue(store_factory):
     """It is accepted, and unfinished."""
-    store = store_factory(queue_depth_max=1)
+    store = store_factory(admission=Admission(depth_max=1))
     make_waiting(store, store.enqueue([new_job()])[0].id)
     with pytest.raises(QueueFull):
         store.enqueue([new_job()])

@@ -5,6 +5,7 @@ import pytest
 
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import FINISHED, UNFINISHED, JobState
+from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.policy import Policy
 from jobpool.errors import QueueFull, UsageError
 from jobpool.store.records import Filter, Replay
@@ -158,7 +159,7 @@ def test_an_erased_job_is_not_replaced(store):
 def test_a_full_queue_does_not_refuse_a_replay(store_factory, store):
     """As it refuses no retry: the job had been accepted once."""
     old_id = dead(store)
-    full = store_factory(queue_depth_max=1)
+    full = store_factory(admission=Admission(depth_max=1))
     full.enqueue([new_job()])
     with pytest.raises(QueueFull):
         full.enqueue([new_job()] * 2)

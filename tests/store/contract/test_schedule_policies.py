@@ -5,6 +5,7 @@ import random
 import pytest
 
 from jobpool.core.jobs.job import UNFINISHED, JobState
+from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.schedules import plan as planning
 from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.rule import Rule
@@ -156,7 +157,7 @@ def test_all_that_was_missed_is_back_filled_in_turn(store, clock):
 
 def test_a_full_queue_refuses_no_tick(store_factory, clock):
     """Ticks are bounded by themselves."""
-    store = store_factory(queue_depth_max=1)
+    store = store_factory(admission=Admission(depth_max=1))
     begin_run(store)
     store.enqueue([new_job()])
     put(store, "a", "b")

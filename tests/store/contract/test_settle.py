@@ -5,6 +5,7 @@ import pytest
 
 from jobpool.core.jobs.job import Evidence, JobState, Progress, Settlement
 from jobpool.core.jobs.outcome import CHARGES, Outcome
+from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.policy import Policy, RetryRule
 from jobpool.errors import UsageError
 from jobpool.store.records import Filter, Receipt
@@ -262,7 +263,7 @@ def test_a_hook_is_stored_with_the_settlement_or_not_at_all(store, granted):
 
 def test_a_hook_is_stored_though_the_queue_is_full(store_factory):
     """The settlement must not fail for it."""
-    store = store_factory(queue_depth_max=1)
+    store = store_factory(admission=Admission(depth_max=1))
     begin_run(store)
     store.enqueue([new_job()])
     dead = msgspec.structs.replace(

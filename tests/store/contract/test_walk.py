@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from jobpool.core.rules.admission import Admission
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.opening import open_store
@@ -22,10 +23,10 @@ def test_a_database_answers_as_a_store_in_memory_does(new_store_url, clock, walk
     left = MemoryStore(
         MemoryDatabase("walk"),
         clock=clock,
-        queue_depth_max=60,
+        admission=Admission(depth_max=60),
         run_root=Path("/nonexistent"),
     )
-    right = open_store(new_store_url(), clock=clock, queue_depth_max=60)
+    right = open_store(new_store_url(), clock=clock, admission=Admission(depth_max=60))
     store = Twins(left, right, Names())
     try:
         walk(store, clock, seed).go(STEPS)

@@ -13,6 +13,7 @@ from hypothesis.stateful import invariant, rule
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import FINISHED, JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.admission import Admission
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables.jobs import JobTable
@@ -40,7 +41,7 @@ class MemoryMachine(StoreMachine):
         return lambda: MemoryStore(
             self.database,
             clock=self.clock,
-            queue_depth_max=10**6,
+            admission=Admission(depth_max=10**6),
             run_root=Path("/nonexistent"),
         )
 

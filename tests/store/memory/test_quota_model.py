@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from jobpool.core.rules.admission import Admission
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from support.store.hypothesis_machine import depth
@@ -16,7 +17,7 @@ class MemoryQuotaMachine(QuotaMachine):
         return lambda: MemoryStore(
             database,
             clock=self.clock,
-            queue_depth_max=10**6,
+            admission=Admission(depth_max=10**6),
             run_root=Path("/nonexistent"),
         )
 

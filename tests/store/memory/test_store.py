@@ -9,6 +9,7 @@ import pytest
 
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import (
     ConfigError,
     JobpoolBug,
@@ -94,7 +95,10 @@ class Shared(MemoryStore):
 def test_a_run_whose_lease_lapsed_gets_no_leases_where_leases_expire(clock, tmp_path):
     """Until it is renewed anew; nothing is changed meanwhile."""
     store = Shared(
-        MemoryDatabase("1"), clock=clock, queue_depth_max=9, run_root=tmp_path
+        MemoryDatabase("1"),
+        clock=clock,
+        admission=Admission(depth_max=9),
+        run_root=tmp_path,
     )
     begin_run(store, ttl_s=60.0)
     (made,) = store.enqueue([new_job(expires_in_ms=60_000)])
@@ -127,7 +131,10 @@ def test_databases_in_memory_are_separate(store_factory, clock, tmp_path):
     """Whatever they are called: only stores given the same one share it."""
     store_factory().enqueue([new_job()])
     other = MemoryStore(
-        MemoryDatabase("1"), clock=clock, queue_depth_max=9, run_root=tmp_path
+        MemoryDatabase("1"),
+        clock=clock,
+        admission=Admission(depth_max=9),
+        run_root=tmp_path,
     )
     assert other.count(EVERYTHING) == 0
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from psycopg import sql
 
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
 from jobpool.store.opening import open_store
 from jobpool.store.postgres.store import PostgresStore
@@ -76,7 +77,7 @@ def far(near, url, proxy):
         proxy.url(url),
         clock=None,
         create=False,
-        queue_depth_max=1000,
+        admission=Admission(depth_max=1000),
         patience_s=PATIENCE_S,
     )
     yield store

@@ -33,7 +33,7 @@ def test_jobs_enqueued_beside_an_attempt_belong_to_its_transaction(site):
 
 def test_jobs_enqueued_beside_an_attempt_respect_the_queue_limit(site):
     """The limit is the application's, as the claim says."""
-    claim = site.claim(site.attempted(), queue_depth_max=3)
+    claim = site.claim(site.attempted(), depth_max=3)
     with pytest.raises(QueueFull):
         enqueue(site.connection, claim, [new_job()] * 3)
     site.connection.rollback()

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from jobpool.store.opening import open_store
 from jobpool.store.postgres.connection import connect, database
@@ -52,7 +53,7 @@ def open_through(proxy):
             proxy.url(url),
             clock=None,
             create=True,
-            queue_depth_max=1000,
+            admission=Admission(depth_max=1000),
             patience_s=patience_s,
         )
         opened.append(store)

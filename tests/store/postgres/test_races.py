@@ -7,6 +7,7 @@ import pytest
 
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import JobpoolBug, JobpoolError, StoreRefused
 from jobpool.store.opening import open_store
 from jobpool.store.postgres.store import PostgresStore
@@ -246,7 +247,7 @@ def test_a_schema_named_like_an_sql_keyword_is_refused(word):
     """With the remedy, and before anything is made."""
     url = with_query(server().url, schema=word)
     with pytest.raises(StoreRefused, match=f"schema {word}, which is a reserved"):
-        PostgresStore(url, clock=None, create=True, queue_depth_max=10)
+        PostgresStore(url, clock=None, create=True, admission=Admission(depth_max=10))
 
 
 def test_a_run_whose_lease_expired_a_month_ago_is_ended(store, clock):

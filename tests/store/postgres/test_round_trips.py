@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import QueueFull
 from jobpool.store.postgres.store import WAKES_AT_ONCE
 from jobpool.store.records import Filter
@@ -113,7 +114,7 @@ def test_a_failed_wake_up_does_not_undo_the_enqueue(queue, monkeypatch):
 
 def test_a_late_depth_check_still_refuses_the_job(store_factory, monkeypatch):
     """The job that went along with the check is not stored."""
-    store = store_factory(queue_depth_max=3)
+    store = store_factory(admission=Admission(depth_max=3))
     store.enqueue([new_job()] * 3)
     monkeypatch.setattr(store._depth, "_was_wide", True)
     assert store._depth.may_check_late(1)

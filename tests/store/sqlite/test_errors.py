@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from jobpool.core.jobs.job import JobState
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import (
     JobpoolBug,
     QueueFull,
@@ -209,7 +210,7 @@ def test_a_full_queue_is_not_counted_at_every_refusal(
     store_factory, clock, monkeypatch
 ):
     """Counting may take at most a tenth of the time."""
-    store = store_factory(queue_depth_max=2)
+    store = store_factory(admission=Admission(depth_max=2))
     store.enqueue([new_job()] * 2)
     counts = []
     plain = Session.value

@@ -6,6 +6,7 @@ import msgspec
 
 from jobpool.core.application.current import Claim
 from jobpool.core.jobs.job import Progress
+from jobpool.core.rules.admission import Admission
 from jobpool.store import handler_transactions
 from jobpool.store.opening import open_store
 from support.postgres.server import server
@@ -31,7 +32,7 @@ class Site:
         connection.autocommit = False
         return connection
 
-    def claim(self, granted, queue_depth_max=10):
+    def claim(self, granted, depth_max=10):
         return Claim(
             store_url=self.url,
             job_id=granted.id,
@@ -39,7 +40,7 @@ class Site:
             token=granted.token,
             payload_max_bytes=10**6,
             result_max_bytes=10**6,
-            queue_depth_max=queue_depth_max,
+            admission=Admission(depth_max=depth_max),
         )
 
     def complete(self, granted, result=b"null"):

@@ -61,12 +61,10 @@ SAID = {
     "ClientSettings": {
         "payload_max_bytes": MIB,
         "result_max_bytes": MIB,
-        "queue_depth_max": 10_000_000,
     },
     "Settings": {
         "payload_max_bytes": MIB,
         "result_max_bytes": MIB,
-        "queue_depth_max": 10_000_000,
         "app_timeout_s": 60.0,
         "lease_ttl_s": 60.0,
         "unknown_for_s": 600.0,
@@ -86,6 +84,7 @@ SAID = {
         "overlap": "skip",
     },
     "Option": {"show": str},
+    "Admission": {"depth_max": 10_000_000, "on_full": "refuse"},
 }
 
 

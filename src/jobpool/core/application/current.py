@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from jobpool.core.application.codec import Codec
 from jobpool.core.jobs.job import Enqueued, Job, NewJob, Scheduled
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import Superseded, UsageError
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class Claim(NamedTuple):
     token: int
     payload_max_bytes: int
     result_max_bytes: int
-    queue_depth_max: int
+    admission: Admission
     codec: Codec | None = None
     """What its result passes through; None: it is stored in plain."""
     pool_names: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX, HandlerSpec
 from jobpool.core.config.kinds import name_in, settings_of
 from jobpool.core.config.load import Configuration
-from jobpool.core.config.options import KIND
+from jobpool.core.config.options import BOUND, KIND
 from jobpool.core.config.settings import KindSettings
 from jobpool.core.config.sources import field_of
 from jobpool.core.rules.limits import Effective, Limits, resolve
@@ -62,6 +62,8 @@ def _limits_of(configuration: Configuration, spec: HandlerSpec) -> Iterator[Kind
         pool=pool.limits,
     )
     for key, option in KIND.items():
+        if key in BOUND:
+            continue  # of all its jobs, not of one
         field = field_of(KindSettings, key) if key.startswith("max_") else None
         if key in _POOLS_OWN:
             own = getattr(configured, key)

@@ -17,6 +17,8 @@ import msgspec
 from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.core.config.file import ConfigFile
 from jobpool.core.config.options import (
+    ADMISSION,
+    ALIAS,
     ENVIRONMENT,
     KIND,
     POOL,
@@ -31,6 +33,7 @@ from jobpool.errors import ConfigError
 
 Path = tuple[str, ...]
 EVERY = "*"
+DEPTH_MAX = ("admission", "depth_max")
 TENANT_MAX_CHARS = 200
 
 
@@ -127,7 +130,9 @@ def _from_text(
 ) -> Iterator[tuple[Path, Sourced]]:
     """Read a flag or a variable; per pool, or one value for every pool."""
     source = f"{origin} {what}"
-    if option in TOP:
+    if option == ALIAS:
+        yield DEPTH_MAX, Sourced(text, source)
+    elif option in TOP:
         yield (option,), Sourced(text, source)
     elif option != "size" and "=" not in text and "," not in text:
         yield ("pools", EVERY, option), Sourced(text, source)
@@ -140,11 +145,6 @@ def _from_file(file: ConfigFile) -> Iterator[tuple[Path, Sourced]]:
     for key, value in file.values.items():
         if key == "pools":
             yield from _pools_of(file, value)
-        elif key == "kinds":
-            for name, table in _tables(file, "kinds", value):
-                check_kind(name)
-                section = f"kinds.{quoted(name)}"
-                yield from _section(file, ("kinds", name), section, table, KIND)
         elif key in NAMED:
             for name, table in _tables(file, key, value):
                 section = f"{key}.{quoted(name)}"
@@ -152,13 +152,32 @@ def _from_file(file: ConfigFile) -> Iterator[tuple[Path, Sourced]]:
                 yield from _section(file, (key, name), section, table, NAMED[key])
         elif key == "retention":
             yield from _retention_of(file, value)
+        elif key == "admission":
+            yield from _section(file, (key,), key, value, ADMISSION)
+        elif key == ALIAS:
+            yield DEPTH_MAX, _former_name(file, value)
         elif key in TOP:
             yield (key,), Sourced(value, f"{file.shown} {key}")
         else:
-            known = (*TOP, "pools", "kinds", *NAMED, "retention")
+            known = (*TOP, "pools", *NAMED, "retention", "admission")
             raise ConfigError(
                 f"{file.shown}: unknown option {key!r}; {nearest(key, known)}"
             )
+
+
+def _former_name(file: ConfigFile, value: Any) -> Sourced:
+    """Return a depth under its former name.
+
+    Raises:
+        ConfigError: it has its present name as well.
+    """
+    own = file.values.get("admission")
+    if isinstance(own, dict) and "depth_max" in own:
+        raise ConfigError(
+            f"{file.shown}: {ALIAS} is the former name of [admission] depth_max, and "
+            "both are given; leave the former out"
+        )
+    return Sourced(value, f"{file.shown} {ALIAS}")
 
 
 def _retention_of(file: ConfigFile, value: Any) -> Iterator[tuple[Path, Sourced]]:
@@ -225,9 +244,14 @@ def _check_tenant(name: str, what: str) -> str:
     return name
 
 
-NAMED: Mapping[str, Mapping[str, Option]] = {"quotas": QUOTA, "tenants": TENANT}
+NAMED: Mapping[str, Mapping[str, Option]] = {
+    "kinds": KIND,
+    "quotas": QUOTA,
+    "tenants": TENANT,
+}
 """Sections whose tables have any name, and their options."""
 _CHECK: Mapping[str, Callable[[str, str], str]] = {
+    "kinds": lambda name, _what: check_kind(name),
     "quotas": check_name,
     "tenants": _check_tenant,
 }

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 import msgspec
 
 from jobpool.core.config import settings as st
+from jobpool.core.config.admission import admission_of
 from jobpool.core.config.file import ConfigFile
 from jobpool.core.config.layers import Sourced, lookup
-from jobpool.core.config.options import CLIENT, RETENTION, TOP
+from jobpool.core.config.options import ALIAS, CLIENT, RETENTION, TOP
 from jobpool.core.config.pools import kinds_of, known_pools, pools_of
 from jobpool.core.config.quotas import quotas_of, tenants_of
 from jobpool.core.config.sources import (
@@ -53,7 +54,7 @@ __all__ = [
 ]
 _KEPT_BY = {"age": "{}_s", "count": "{}_count", "size": "{}_bytes"}
 """The field of `Retention` for each option."""
-_PLAIN = [key for key in TOP if key not in ("store", "app")]
+_PLAIN = [key for key in TOP if key not in ("store", "app", ALIAS)]
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +81,10 @@ def client_settings(sources: Sources) -> st.ClientSettings:
         if key != "store"
     }
     return st.ClientSettings(
-        store=store_of(sources).value, pool_names=known_pools(sources), **rest
+        store=store_of(sources).value,
+        admission=admission_of(sources, {}),
+        pool_names=known_pools(sources),
+        **rest,
     )
 
 
@@ -131,6 +135,7 @@ def configure(
         elif key == "app_version":
             default = "auto"
         values[key] = top_value(sources, key, default)
+    admission = admission_of(sources, values)
     values |= below
     for key, value in _retention(sources).items():
         values[f"retention.{key}"] = value
@@ -149,6 +154,7 @@ def configure(
         quotas=quotas,
         tenants=tenants,
         kinds_shared=_is_shared(sources, has_jobs_file=has_jobs_file),
+        admission=admission,
         retention=retention_of(sources),
         **rest,
     )

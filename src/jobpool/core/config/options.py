@@ -20,6 +20,7 @@ from jobpool.core.config.settings import (
     SandboxLevel,
     Scope,
 )
+from jobpool.core.rules.admission import OnFull
 from jobpool.core.rules.limits import GROWTH_MAX
 from jobpool.core.rules.quotas.definition import COUNT_MAX, parse_rate, parse_weight
 from jobpool.core.units import duration_s, show_duration, show_size, size_bytes
@@ -288,13 +289,16 @@ _PERMITS = Option(_whole(1, COUNT_MAX))
 _RATE = Option(parse_rate)
 _PATHS = Option(_paths, _show_or(lambda paths: ", ".join(paths) or "nowhere", "all"))
 
+_DEPTH_MAX = 10**12
+_DEPTH = Option(_whole(0, _DEPTH_MAX))
+
 TOP: Mapping[str, Option] = {
     "store": _TEXT,
     "app": _TEXT,
     "app_version": Option(_or_none(_version, "auto"), _show_or(str, "auto")),
     "payload_max": Option(_sendable, show_size),
     "result_max": Option(_sendable, show_size),
-    "queue_depth_max": Option(_whole(1, 10**12)),
+    "queue_depth_max": Option(_whole(1, _DEPTH_MAX)),
     "memory_budget": _SIZE_OR_NONE,
     "app_timeout": _DURATION,
     "lease_ttl": _DURATION,
@@ -303,8 +307,20 @@ TOP: Mapping[str, Option] = {
 }
 """Options at the top of a file."""
 
-CLIENT = ("store", "payload_max", "result_max", "queue_depth_max")
+ALIAS = "queue_depth_max"
+"""The former name of ``[admission] depth_max``."""
+CLIENT = ("store", "payload_max", "result_max")
 """Those that clients use as well; see `settings.ClientSettings`."""
+
+ADMISSION: Mapping[str, Option] = {
+    "depth_max": TOP[ALIAS],
+    "age_max": _DURATION_OR_NONE,
+    "on_full": Option(_one_of(OnFull)),
+}
+"""Options of ``[admission]``, which clients use as well."""
+
+BOUND: Mapping[str, Option] = {"depth_max": _DEPTH, "age_max": _DURATION}
+"""How many jobs of a kind, a pool or a tenant may wait, and for how long."""
 
 POOL: Mapping[str, Option] = {
     "size": Option(pool_size),
@@ -335,6 +351,8 @@ POOL: Mapping[str, Option] = {
     "output_max": _SIZE,
     "keep_output": _KEEP_OUTPUT,
     "breaker_after": _BREAKER,
+    "depth_max": Option(_or_none(_DEPTH.read), _show_or(str, "none")),
+    "age_max": _DURATION_OR_NONE,
 }
 """Options of ``[pools.NAME]``."""
 
@@ -350,6 +368,7 @@ KIND: Mapping[str, Option] = {
     "breaker_after": _BREAKER,
     "keep_output": _KEEP_OUTPUT,
     "concurrency": _PERMITS,
+    **BOUND,
 }
 """Options of ``[kinds."NAME"]``; they override the decorator's."""
 
@@ -368,6 +387,7 @@ TENANT: Mapping[str, Option] = {
     "rate": _RATE,
     "burst": _PERMITS,
     "weight": Option(parse_weight, "{:g}".format),
+    **BOUND,
 }
 """Options of ``[tenants.NAME]``."""
 
@@ -386,12 +406,13 @@ RETENTION: Mapping[str, Mapping[str, Option]] = {
 }
 """Options of ``[retention]``; a value by itself is the first of them."""
 
-_LISTS = {"size", "env", "write", "read", "cpus"}
-"""Not settable by variables: their values have commas, as the pools' grammar does."""
+_IN_FILES_ONLY = {"size", "env", "write", "read", "cpus", *BOUND}
+"""Not settable by variables: their values have commas, as the pools' grammar does; or
+they would be taken for those of the whole queue."""
 
 ENVIRONMENT: Mapping[str, str] = {
     **{f"JOBPOOL_{key.upper()}": key for key in TOP},
-    **{f"JOBPOOL_{key.upper()}": key for key in POOL if key not in _LISTS},
+    **{f"JOBPOOL_{key.upper()}": key for key in POOL if key not in _IN_FILES_ONLY},
     "JOBPOOL_POOLS": "size",
 }
 """Variables, and the option that each sets; options of `POOL` for every pool."""

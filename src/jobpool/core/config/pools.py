@@ -9,7 +9,7 @@ import msgspec
 
 from jobpool.core.config import settings as st
 from jobpool.core.config.layers import EVERY, Layer, lookup, nearest
-from jobpool.core.config.options import KIND, POOL, Size
+from jobpool.core.config.options import BOUND, KIND, POOL, Size
 from jobpool.core.config.sources import (
     DEFAULT,
     Machine,
@@ -110,6 +110,7 @@ def _pool_defaults(name: str, machine: Machine) -> dict[str, tuple[Any, str]]:
         "timeout": (timeout, DEFAULT),
         **dict.fromkeys(("env", "write", "read", "cpus"), ("all", DEFAULT)),
         "max_processes": ("auto", DEFAULT),
+        **dict.fromkeys(BOUND, ("none", DEFAULT)),
     }
     for key in POOL:
         if _is_limit(key) and key not in defaults:
@@ -130,7 +131,7 @@ def _pool(
     own = {
         field_of(st.PoolSettings, key): found[key].value
         for key in POOL
-        if key != "size" and not _is_limit(key)
+        if key != "size" and key not in BOUND and not _is_limit(key)
     }
     limits = {
         field_of(PoolLimits, key): found[key].value for key in POOL if _is_limit(key)
@@ -176,7 +177,9 @@ def kinds_of(
             if _is_limit(key)
         }
         budgets = {
-            key: value.value for key, value in found.items() if not _is_limit(key)
+            key: value.value
+            for key, value in found.items()
+            if key not in BOUND and not _is_limit(key)
         }
         yield name, st.KindSettings(limits=Limits(**limits), **budgets)
 

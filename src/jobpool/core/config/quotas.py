@@ -12,6 +12,7 @@ from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.config.kinds import settings_of
 from jobpool.core.config.layers import EVERY, NAMED, nearest, quoted
+from jobpool.core.config.options import BOUND
 from jobpool.core.config.settings import QuotaSettings, Scope, Settings
 from jobpool.core.config.sources import Sources, Value, field_of, value_of
 from jobpool.core.rules.quotas.definition import (
@@ -55,8 +56,9 @@ def tenants_of(
         ConfigError: a value is wrong, or a burst has no rate.
     """
     rules = {
-        name: Tenant(name=name, **found)
+        name: Tenant(name=name, **own)
         for name, found in _named(sources, "tenants", values)
+        if (own := {key: one for key, one in found.items() if key not in BOUND})
     }
     for name, tenant in rules.items():
         what = f"[tenants.{quoted(name)}]"

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.circuit_breaker import SLOW_AFTER
 from jobpool.core.rules.limits import Limits, PoolLimits
 from jobpool.core.rules.policy import UNKNOWN_FOR_S
@@ -32,7 +33,6 @@ PAYLOAD_MAX_BYTES = MIB
 RESULT_MAX_BYTES = MIB
 SENDABLE_MAX_BYTES = 8 * MIB
 """Upper bound of the caps on payloads and results: they are sent in one frame."""
-QUEUE_DEPTH_MAX = 10_000_000
 OUTPUTS_MAX_BYTES = 256 * MIB
 RETENTION_COUNT_MAX = 1_000_000
 """So many rows of an index are counted in each step of a prune: 30 ms."""
@@ -172,7 +172,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """URL with an absolute path."""
     payload_max_bytes: int = PAYLOAD_MAX_BYTES
     result_max_bytes: int = RESULT_MAX_BYTES
-    queue_depth_max: int = QUEUE_DEPTH_MAX
+    admission: Admission = Admission()
+    """How many jobs may wait before more are refused."""
     pool_names: tuple[str, ...] = ()
     """Pools that are named anywhere, whether or not they run here."""
 

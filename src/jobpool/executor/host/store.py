@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jobpool.core.clock import SystemClock
-from jobpool.core.config.settings import QUEUE_DEPTH_MAX
 from jobpool.core.jobs.job import FINISHED, Settlement
+from jobpool.core.rules.admission import Admission
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.records import LeaseBatch, Receipt
@@ -35,7 +35,7 @@ class HostStore(MemoryStore):
         super().__init__(
             database,
             clock=SystemClock(),
-            queue_depth_max=QUEUE_DEPTH_MAX,
+            admission=Admission(),
             run_root=run_root,
         )
         self._ended = ended

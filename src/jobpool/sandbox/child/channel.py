@@ -22,6 +22,7 @@ from jobpool.errors import (
     ArgumentsRejected,
     JobpoolError,
     KeyConflict,
+    QueueFull,
     StoreUnavailable,
     UsageError,
 )
@@ -286,7 +287,7 @@ class AttemptChannel:
             token=job.token,
             payload_max_bytes=go.payload_max_bytes,
             result_max_bytes=go.result_max_bytes,
-            queue_depth_max=go.queue_depth_max,
+            admission=go.admission,
             pool_names=go.pool_names,
             codec=self._encoding.codec,
         )
@@ -354,6 +355,9 @@ def _error_of(answer: Answer) -> JobpoolError:
     cls = getattr(errors, answer.error_class, None)
     if cls is KeyConflict:
         return KeyConflict(answer.error, answer.job_id, answer.encoded)
+    if cls is QueueFull:
+        full: dict[str, Any] = answer.full
+        return QueueFull(answer.error, **full)
     if isinstance(cls, type) and issubclass(cls, JobpoolError):
         try:
             return cls(answer.error)

@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from jobpool.core.application.app_report import AppReport
-from jobpool.core.config.settings import PAYLOAD_MAX_BYTES, QUEUE_DEPTH_MAX
+from jobpool.core.config.settings import PAYLOAD_MAX_BYTES
 from jobpool.core.isolation.measures import Enclosure, Lockdown
 from jobpool.core.jobs.job import Enqueued, Job, NewJob, Scheduled
+from jobpool.core.rules.admission import Admission
 
 FRAME_MAX_BYTES = 16 * 2**20
 """More than any valid message: two capped payloads, output and tracebacks."""
@@ -113,7 +114,7 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     store_url: str = ""
     """Without a password: `complete` requires a connection to this store."""
     lockdown: Lockdown = Lockdown()
-    queue_depth_max: int = QUEUE_DEPTH_MAX
+    admission: Admission = Admission()
     """For jobs that a handler enqueues on its own connection."""
     cgroup: str = ""
     """The child's own cgroup; "": none, it stays in its zygote's."""
@@ -173,6 +174,8 @@ class Answer(msgspec.Struct, tag="answer", array_like=True):
     """The job that was read; None: there is none."""
     encoded: list[tuple[int, bytes, str | None, bytes]] = []
     """As of `KeyConflict`; never to a handler of a strict pool."""
+    full: dict[str, str | int | float | None] = {}
+    """What `QueueFull` says beside its text."""
 
 
 class PermitAnswered(msgspec.Struct, tag="permit_answered", array_like=True):

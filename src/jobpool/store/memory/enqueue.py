@@ -13,6 +13,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import Enqueued, JobState, NewJob
 from jobpool.core.jobs.uniform_batch import representatives
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.tables.rows import Row
@@ -31,7 +32,7 @@ class Enqueueing(ABC):
     _database: MemoryDatabase
     _session: Session
     _clock: Clock
-    _queue_depth_max: int
+    _admission: Admission
     require: Callable[[int], None]
     """See `Store.require`."""
 
@@ -51,8 +52,8 @@ class Enqueueing(ABC):
             unfinished = self._database.jobs.unfinished
             answers = self._insert(jobs, now_ms)
             fresh = self._database.jobs.unfinished - unfinished
-            if fresh and unfinished + fresh > self._queue_depth_max:
-                raise queue_full(unfinished, self._queue_depth_max, fresh)
+            if fresh and unfinished + fresh > self._admission.stored_max:
+                raise queue_full(unfinished, self._admission.stored_max, fresh)
         if wakes:
             self.wake()
         return answers

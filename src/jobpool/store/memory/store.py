@@ -9,6 +9,7 @@ from pathlib import Path
 
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Settlement
+from jobpool.core.rules.admission import Admission
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.operate import Operating
 from jobpool.store.memory.read import Reading
@@ -25,7 +26,7 @@ class MemoryStore(Settling, RunKeeping, ScheduleKeeping, Reading, Operating):
     Args:
         database: the state; store objects with the same one share it.
         clock: decides what is due.
-        queue_depth_max: most unfinished jobs; more are refused.
+        admission: how many jobs may wait before more are refused.
         run_root: where supervisors keep their run directories, with wake-up FIFOs.
     """
 
@@ -34,13 +35,13 @@ class MemoryStore(Settling, RunKeeping, ScheduleKeeping, Reading, Operating):
         database: MemoryDatabase,
         *,
         clock: Clock,
-        queue_depth_max: int,
+        admission: Admission,
         run_root: Path,
     ) -> None:
         self._database = database
         self._session = Session(database)
         self._clock = clock
-        self._queue_depth_max = queue_depth_max
+        self._admission = admission
         self._run_root = run_root
         self._waker = Waker(run_root)
         self._waker_lock = threading.Lock()

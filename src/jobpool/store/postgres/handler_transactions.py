@@ -14,6 +14,7 @@ from typing import Any
 
 from jobpool.core.application.current import Claim
 from jobpool.core.jobs.job import Enqueued, NewJob
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import StoreError, UsageError
 from jobpool.store.postgres.caller_connection import (
     CallerSession,
@@ -33,13 +34,13 @@ class Guest(PostgresStore):
 
     Args:
         url: the store's, without a password.
-        queue_depth_max: cap on unfinished jobs.
+        admission: how many jobs may wait before more are refused.
     """
 
     _WRITES_BESIDE = False
 
-    def __init__(self, url: str, queue_depth_max: int) -> None:
-        self._depth = DepthGuard(queue_depth_max)
+    def __init__(self, url: str, admission: Admission) -> None:
+        self._depth = DepthGuard(admission.stored_max)
         self._server = Database(read_address(url), None, 0.0)
         self._database = self._server
 
@@ -57,7 +58,7 @@ def enqueue(connection: Any, claim: Claim, jobs: Sequence[NewJob]) -> list[Enque
         is_attempt = session.value("is_attempt", id=claim.job_id, token=claim.token)
     if not is_attempt:
         fail(session, claim)
-    return Guest(claim.store_url, claim.queue_depth_max).enqueue(jobs, connection)
+    return Guest(claim.store_url, claim.admission).enqueue(jobs, connection)
 
 
 def complete(connection: Any, claim: Claim, result: bytes) -> None:

@@ -16,6 +16,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import Enqueued, JobState, NewJob, Settlement
 from jobpool.core.jobs.uniform_batch import payloads_of
+from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.restoring import TOKEN_BITS
 from jobpool.errors import StoreError
 from jobpool.store.operations.enqueue import job_rows, stamp_of
@@ -132,10 +133,10 @@ class PostgresStore(
         *,
         clock: Clock | None,
         create: bool,
-        queue_depth_max: int,
+        admission: Admission,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._depth = DepthGuard(queue_depth_max)
+        self._depth = DepthGuard(admission.stored_max)
         self._server = Database(read_address(url), clock, patience_s)
         self._database = self._server
         self._wake_limit = RateLimit(WAKES_PER_S, WAKES_AT_ONCE)

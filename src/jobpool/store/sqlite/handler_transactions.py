@@ -19,6 +19,7 @@ from typing import Any
 
 from jobpool.core.application.current import Claim
 from jobpool.core.clock import Clock, SystemClock
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import UsageError
 from jobpool.store.sqlite.caller_connection import autocommits, session_on, step, within
 from jobpool.store.sqlite.connection.connect import check_library, migrate_within
@@ -37,18 +38,18 @@ class Guest(SqliteStore):
     Args:
         path: of the store's file.
         clock: decides what is due.
-        queue_depth_max: cap on unfinished jobs.
+        admission: how many jobs may wait before more are refused.
         force_network: accept a network file system.
     """
 
     def __init__(
-        self, path: str, *, clock: Clock, queue_depth_max: int, force_network: bool
+        self, path: str, *, clock: Clock, admission: Admission, force_network: bool
     ) -> None:
         check_library()
         path = os.path.realpath(path)
         if identity_of(path) is not None:  # else no connection can be open on it
             prepare(path, create=False, force_network=force_network)
-        self._depth = DepthGuard(queue_depth_max, clock)
+        self._depth = DepthGuard(admission.stored_max, clock)
         self._database = self._file = Database(path, clock)
 
     @contextmanager

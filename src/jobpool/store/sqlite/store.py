@@ -13,6 +13,7 @@ from typing import Any
 
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
+from jobpool.core.rules.admission import Admission
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
@@ -89,13 +90,13 @@ class SqliteStore(
         *,
         clock: Clock,
         create: bool,
-        queue_depth_max: int,
+        admission: Admission,
         force_network: bool,
     ) -> None:
         check_library()
         path = os.path.realpath(path)
         prepare(path, create=create, force_network=force_network)
-        self._depth = DepthGuard(queue_depth_max, clock)
+        self._depth = DepthGuard(admission.stored_max, clock)
         self._waker = Waker(run_directory(path))
         self._database = self._file = Database(path, clock)
         self._seen: int | None = None

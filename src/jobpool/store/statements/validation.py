@@ -60,7 +60,7 @@ def queue_full(held: int, most: int, jobs: int) -> QueueFull:
         f"the queue holds {held:,} unfinished jobs of at most {most:,}; {jobs:,} more "
         "were refused, and none of them was enqueued. Try again when supervisors have "
         "caught up (`jobpool status` shows whether any runs), start more of them, "
-        "or raise queue_depth_max in the configuration (see: jobpool manual enqueueing)"
+        "or raise depth_max in the configuration (see: jobpool manual enqueueing)"
     )
 
 

@@ -409,7 +409,7 @@ def _go(
         store_url=without_password(settings.store),
         lockdown=process.lockdown,
         payload_max_bytes=settings.payload_max_bytes,
-        queue_depth_max=settings.queue_depth_max,
+        admission=settings.admission,
         pool_names=settings.pool_names,
         cgroup=process.group.path if process.group else "",
         is_for_one=pool.recycle_jobs == 1,

@@ -30,6 +30,7 @@ from jobpool.errors import (
     JobpoolError,
     KeyConflict,
     OutcomeUnknown,
+    QueueFull,
     StoreError,
     StoreRefused,
     StoreWentBack,
@@ -522,4 +523,6 @@ def _refusal(ask: int, error: JobpoolError, *, may_read: bool = False) -> Answer
         answer.job_id = error.job_id
         if may_read:
             answer.encoded = list(error.encoded)
+    elif isinstance(error, QueueFull):
+        answer.full = error.__dict__
     return answer
