@@ -314,6 +314,19 @@ class PermitReturn(NamedTuple):
     n: int
 
 
+class RequestReport(NamedTuple):
+    """An attempt's requests to a quota's service were answered, or have failed."""
+
+    quota: str
+    value: str
+    """As in `Throttle`."""
+    token: int
+    """The attempt's."""
+    requests: int
+    failures: int = 0
+    """Those of them that have failed."""
+
+
 class Start(NamedTuple):
     """A running attempt's beginning."""
 

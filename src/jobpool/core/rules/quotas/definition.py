@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from jobpool.core.rules.quotas.breaker import BreakerRule
 from jobpool.core.units import duration_s, show_duration
 from jobpool.errors import ConfigError
 
@@ -15,6 +16,10 @@ KIND_PREFIX = "kind:"
 """A kind's own cap is the quota of this and the kind: ``kind:shop.charge``."""
 TENANT = "tenant"
 """The quota of ``[tenants]`` rules, and what ``per`` says to count by tenant."""
+RETRIES = "retries"
+"""The quota that is the fleet's retry budget; with ``:kind:K`` or ``:quota:Q`` after
+it, the budget of a kind or a quota. See `budget`."""
+_TAKEN = frozenset({TENANT, RETRIES})
 ARGUMENTS = "args."
 """What ``per`` begins with if it counts by an argument."""
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
@@ -58,6 +63,17 @@ class Rate(msgspec.Struct, frozen=True):
         return f"{self.permits:.12g}/{unit}"
 
 
+class RetryBudget(msgspec.Struct, frozen=True):
+    """How many retries may begin: a share of the first attempts, or a floor.
+
+    In the last minute at most ``max(floor, ratio * first attempts)``; see `budget`.
+    """
+
+    ratio: float = 0.2
+    floor: Rate = Rate(1, 1.0)
+    """So many may begin even if there are hardly any first attempts."""
+
+
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """A named cap, rate or both, which kinds share; see `check_quota`.
 
@@ -79,6 +95,10 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """How long ``permit()`` waits before the job is snoozed."""
     throttle_max_s: float = DEFAULT_THROTTLE_MAX_S
     """The longest that a bucket is blocked because a service said so."""
+    breaker: BreakerRule | None = None
+    """When its service is taken to be down; each bucket has its own."""
+    retry_budget: RetryBudget | None = None
+    """How many retries of jobs that need it may begin; each bucket has its own."""
     source: str = "code"
     """Who says these numbers, for people: ``code``, ``configuration`` or both."""
 
@@ -126,6 +146,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     tenants: tuple[Tenant, ...] = ()
     aliases: Mapping[str, str] = {}
     """Former names of kinds with needs, and the kinds: jobs stored with them count."""
+    retry_budget: RetryBudget | None = None
+    """Of the whole fleet."""
 
 
 def own_cap(kind: str, concurrency: int) -> tuple[Quota, Need]:
@@ -183,11 +205,11 @@ def check_name(name: object, what: str = "quota") -> str:
     Raises:
         ConfigError: it has other signs, is too long, or means something else.
     """
-    if not isinstance(name, str) or not NAME.fullmatch(name) or name == TENANT:
+    if not isinstance(name, str) or not NAME.fullmatch(name) or name in _TAKEN:
         raise ConfigError(
             f"{what}: {str(name)[:60]!r} is no name for a quota; expected 1 to 100 "
-            f"letters, digits or any of _ . - (not {TENANT!r}: that is what "
-            "[tenants] rules count by)"
+            "letters, digits or any of _ . - (not 'tenant' or 'retries': those are "
+            "what [tenants] and [retries] count by)"
         )
     return name
 

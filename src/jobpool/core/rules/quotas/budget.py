@@ -1,0 +1,71 @@
+"""Retry budgets: retries may begin as a share of first attempts, or at a floor.
+
+In any minute at most ``max(floor, ratio * first attempts of that minute)`` retries
+begin, and in each slot of the window a share of that: what was not used for a while is
+not made up for at once, since the service that retries wait for may just have come
+back. First attempts are counted, and never held back.
+"""
+
+from __future__ import annotations
+
+import math
+
+from jobpool.core.rules.quotas.definition import RetryBudget
+from jobpool.core.rules.quotas.window import SLOTS, Window, next_slot_ms
+from jobpool.errors import ConfigError
+
+WINDOW_S = 60.0
+RATIO_MAX = 100.0
+FLOOR_MIN = 1.0
+"""The least floor, a minute: else a retry might never begin."""
+_GRAIN = 1e-9
+
+
+def allowed(budget: RetryBudget, window: Window, now_ms: int) -> int:
+    """Return how many retries a minute may have now.
+
+    Args:
+        budget: the rule.
+        window: first attempts, and retries.
+        now_ms: the store's clock.
+    """
+    firsts, _ = window.sums(now_ms, WINDOW_S)
+    floor = budget.floor.per_second * WINDOW_S
+    return math.floor(max(floor, budget.ratio * firsts) + _GRAIN)
+
+
+def free(budget: RetryBudget, window: Window, now_ms: int) -> int:
+    """Return how many retries may begin now."""
+    most = allowed(budget, window, now_ms)
+    _, retries = window.sums(now_ms, WINDOW_S)
+    _, just_now = window.current(now_ms, WINDOW_S)
+    return max(0, min(most - retries, math.ceil(most / SLOTS) - just_now))
+
+
+def check_budget(budget: RetryBudget, what: str) -> RetryBudget:
+    """Return a budget that can be kept.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+    if not 0 <= budget.ratio <= RATIO_MAX:
+        raise ConfigError(
+            f"{what}: a ratio of {budget.ratio:g} is out of range; expected 0 to "
+            f"{RATIO_MAX:g}, such as 0.2 for one retry for five first attempts"
+        )
+    if budget.floor.per_second * WINDOW_S < FLOOR_MIN - _GRAIN:
+        raise ConfigError(
+            f"{what}: a floor of {budget.floor} is too low: jobs might never be "
+            'retried; expected at least "1/m"'
+        )
+    return budget
+
+
+def opens_at_ms(now_ms: int) -> int:
+    """Return when a budget that is used up is to be looked at again."""
+    return next_slot_ms(now_ms, WINDOW_S)
+
+
+def begun(window: Window, now_ms: int, *, firsts: int = 0, retries: int = 0) -> Window:
+    """Return a budget's window after attempts began, or (negative) did not."""
+    return window.add(now_ms, WINDOW_S, firsts, retries)
