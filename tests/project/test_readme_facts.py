@@ -27,8 +27,8 @@ from jobpool.core.jobs import outcome
 from jobpool.core.jobs.outcome import CHARGES, Charge
 from jobpool.core.rules import policy
 from jobpool.core.rules.lifecycle import TRANSITIONS
-from jobpool.core.rules.quotas.definition import parse_rate
 from jobpool.core.rules.quotas.gcra import pace
+from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.core.units import show_duration
 from jobpool.integrations.fernet import KEYS_VARIABLE
 from jobpool.store.opening import ALLOW_NETWORK, open_store

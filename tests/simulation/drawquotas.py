@@ -6,7 +6,8 @@ from random import Random
 
 from msgspec.structs import replace
 
-from jobpool.core.rules.quotas.definition import Need, Quota, Rate, Tenant
+from jobpool.core.rules.quotas.definition import Need, Quota, Tenant
+from jobpool.core.rules.quotas.rate import Rate
 from simulation.plan import Fate, Fault, JobPlan, Plan, QuotasPlan
 
 SHARE = 0.025

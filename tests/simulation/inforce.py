@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from jobpool.core.rules.quotas.definition import Quota, Rate, Tenant
+from jobpool.core.rules.quotas.definition import Quota, Tenant
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.tables.rows import Row
 

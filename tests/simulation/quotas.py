@@ -24,13 +24,9 @@ from jobpool.core.jobs.job import (
     PermitReturn,
     Throttle,
 )
-from jobpool.core.rules.quotas.definition import (
-    DEFAULT_THROTTLE_MAX_S,
-    Quota,
-    Rate,
-    Tenant,
-)
+from jobpool.core.rules.quotas.definition import DEFAULT_THROTTLE_MAX_S, Quota, Tenant
 from jobpool.core.rules.quotas.gcra import SLOW_MAX_S, pace
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.errors import JobpoolError
 from jobpool.sandbox.protocol.messages import RunJob

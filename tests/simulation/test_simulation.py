@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobpool.core.rules.quotas.definition import Need, Quota, Rate
+from jobpool.core.rules.quotas.definition import Need, Quota
+from jobpool.core.rules.quotas.rate import Rate
 from simulation.draw import draw
 from simulation.many import run_many, run_some
 from simulation.plan import Fate, Fault, JobPlan, Plan, QuotasPlan

@@ -9,7 +9,8 @@ import msgspec
 
 from jobpool.client.gateway import Gateway
 from jobpool.client.job import operate
-from jobpool.core.rules.quotas.definition import Quota, Rate, Tenant, parse_rate
+from jobpool.core.rules.quotas.definition import Quota, Tenant
+from jobpool.core.rules.quotas.rate import Rate, parse_rate
 from jobpool.core.units import DurationLike, duration_s
 from jobpool.errors import ConfigError, UsageError
 

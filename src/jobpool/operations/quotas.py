@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jobpool.core.rules.quotas.definition import Rate, Tenant
+from jobpool.core.rules.quotas.definition import Tenant
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.operations.action import Action, Change, Done, Step
 from jobpool.operations.principal import Principal

@@ -7,14 +7,8 @@ import pytest
 
 from jobpool.core.application.redaction import with_redaction
 from jobpool.core.jobs.job import Throttle
-from jobpool.core.rules.quotas.definition import (
-    Limits,
-    Need,
-    Quota,
-    Tenant,
-    own_cap,
-    parse_rate,
-)
+from jobpool.core.rules.quotas.definition import Limits, Need, Quota, Tenant, own_cap
+from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.store.records import AuditFilter
 from support.store.cli_store import (
     CLEAR,

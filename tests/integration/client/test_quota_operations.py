@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from jobpool import JobPool, UsageError
-from jobpool.core.rules.quotas.definition import Limits, Need, Quota, Tenant, parse_rate
+from jobpool.core.rules.quotas.definition import Limits, Need, Quota, Tenant
+from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.store.opening import open_store
 from jobpool.store.records import AuditFilter
 from support.store.cli_store import KIND, RUN, enqueue

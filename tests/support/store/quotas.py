@@ -1,14 +1,8 @@
 """What tests of quotas in a store share: short ways to publish, enqueue and lease."""
 
-from jobpool.core.rules.quotas.definition import (
-    Limits,
-    Need,
-    Quota,
-    Tenant,
-    own_cap,
-    parse_rate,
-)
+from jobpool.core.rules.quotas.definition import Limits, Need, Quota, Tenant, own_cap
 from jobpool.core.rules.quotas.lanes import lane_id
+from jobpool.core.rules.quotas.rate import parse_rate
 from support.store.storing import begin_run, kind_record, new_job
 
 ENGINES = ["memory", "sqlite", "postgres"]

@@ -39,8 +39,8 @@ class Claimer:
             from jobpool.core.rules.quotas.definition import (  # noqa: PLC0415 - newer
                 Limits,
                 Quota,
-                parse_rate,
             )
+            from jobpool.core.rules.quotas.rate import parse_rate  # noqa: PLC0415
 
             for name, said in wish["quotas"].items():
                 numbers = dict(said)

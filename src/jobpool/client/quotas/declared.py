@@ -14,13 +14,8 @@ from jobpool.client.quotas.counted import CountedArguments
 from jobpool.client.quotas.quota import Cost, Quota
 from jobpool.client.quotas.running import RunningCall, entered
 from jobpool.core.rules.quotas import definition
-from jobpool.core.rules.quotas.definition import (
-    Rate,
-    check_need,
-    check_numbers,
-    check_quota,
-    parse_rate,
-)
+from jobpool.core.rules.quotas.definition import check_need, check_numbers, check_quota
+from jobpool.core.rules.quotas.rate import Rate, parse_rate
 from jobpool.core.units import DurationLike, duration_s
 from jobpool.errors import ConfigError
 

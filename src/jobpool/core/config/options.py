@@ -22,7 +22,8 @@ from jobpool.core.config.settings import (
 )
 from jobpool.core.rules.admission import OnFull
 from jobpool.core.rules.limits import GROWTH_MAX
-from jobpool.core.rules.quotas.definition import COUNT_MAX, parse_rate, parse_weight
+from jobpool.core.rules.quotas.definition import COUNT_MAX, parse_weight
+from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.core.units import duration_s, show_duration, show_size, size_bytes
 from jobpool.errors import ConfigError
 

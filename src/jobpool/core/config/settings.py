@@ -14,7 +14,8 @@ from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.circuit_breaker import SLOW_AFTER
 from jobpool.core.rules.limits import Limits, PoolLimits
 from jobpool.core.rules.policy import UNKNOWN_FOR_S
-from jobpool.core.rules.quotas.definition import Rate, Tenant
+from jobpool.core.rules.quotas.definition import Tenant
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.suspects import PROBATION_S
 
 MIB = 2**20

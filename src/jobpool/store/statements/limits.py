@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jobpool.core.rules.quotas.definition import Limits, Need, Rate, Tenant
+from jobpool.core.rules.quotas.definition import Limits, Need, Tenant
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.quotas.rules import Override, Published, TenantOverride
 from jobpool.store.records import label_of
 from jobpool.store.statements.integrity import QUOTA, TENANT, is_valid

@@ -3,7 +3,8 @@
 import pytest
 
 from jobpool.core.formats import QUOTAS
-from jobpool.core.rules.quotas.definition import Need, Rate
+from jobpool.core.rules.quotas.definition import Need
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.errors import FeatureHeldBack, UsageError
 from support.store import quotas

@@ -10,7 +10,8 @@ from jobpool.cli.jobs.quota_words import (
     wait_words,
     window_words,
 )
-from jobpool.core.rules.quotas.definition import Quota, parse_rate
+from jobpool.core.rules.quotas.definition import Quota
+from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.store.records import QuotaWait
 
 NOW_MS = 1_800_000_000_000

@@ -5,7 +5,8 @@ import re
 import pytest
 
 import jobpool
-from jobpool.core.rules.quotas.definition import Need, Quota, Rate
+from jobpool.core.rules.quotas.definition import Need, Quota
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.errors import ConfigError
 
 

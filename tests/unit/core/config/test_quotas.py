@@ -6,7 +6,8 @@ from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.config.quotas import needs_of, published_limits, remarks
 from jobpool.core.config.settings import QuotaSettings
-from jobpool.core.rules.quotas.definition import Need, Quota, Rate, Tenant
+from jobpool.core.rules.quotas.definition import Need, Quota, Tenant
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.errors import ConfigError
 from support.configuring import build, toml
 

@@ -21,7 +21,8 @@ from jobpool.cli.flags import (
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.quota_words import numbers_words
 from jobpool.cli.output import encodable, print_json, print_line, print_rows
-from jobpool.core.rules.quotas.definition import Tenant, parse_rate
+from jobpool.core.rules.quotas.definition import Tenant
+from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.operations.quotas import RemoveTenant, SetTenant
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 
-from jobpool.core.rules.quotas.definition import RetryBudget
+import msgspec
+
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.quotas.window import SLOTS, Window, next_slot_ms
 from jobpool.errors import ConfigError
 
@@ -19,6 +21,17 @@ RATIO_MAX = 100.0
 FLOOR_MIN = 1.0
 """The least floor, a minute: else a retry might never begin."""
 _GRAIN = 1e-9
+
+
+class RetryBudget(msgspec.Struct, frozen=True):
+    """How many retries may begin: a share of the first attempts, or a floor.
+
+    In the last minute at most ``max(floor, ratio * first attempts)``; see the module.
+    """
+
+    ratio: float = 0.2
+    floor: Rate = Rate(1, 1.0)
+    """So many may begin even if there are hardly any first attempts."""
 
 
 def allowed(budget: RetryBudget, window: Window, now_ms: int) -> int:

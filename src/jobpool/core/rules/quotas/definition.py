@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 
 import msgspec
 
 from jobpool.core.rules.quotas.breaker import BreakerRule
-from jobpool.core.units import duration_s, show_duration
+from jobpool.core.rules.quotas.budget import RetryBudget
+from jobpool.core.rules.quotas.rate import Rate
+from jobpool.core.units import show_duration
 from jobpool.errors import ConfigError
 
 KIND_PREFIX = "kind:"
@@ -25,53 +26,13 @@ ARGUMENTS = "args."
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
 COUNT_MAX = 1_000_000
 """The largest cap, burst and cost."""
-FASTEST_PER_S = 100_000.0
 WEIGHT_MIN, WEIGHT_MAX = 0.01, 1000.0
 REFILL_MAX_S = 366 * 86400.0
 """The longest that an empty bucket may take to be full again."""
 DEFAULT_WAIT_S = 5.0
 DEFAULT_THROTTLE_MAX_S = 900.0
 
-_RATE = re.compile(
-    r"(\d{1,7}(?:\.\d{1,6})?)\s*/\s*((?:\d{1,6}(?:\.\d{1,3})?)?(?:ms|[smhd]))", re.ASCII
-)
 _PER_ARGUMENT = re.compile(r"args(?:\.[A-Za-z_][A-Za-z0-9_]{0,99}){1,8}")
-
-
-class Rate(msgspec.Struct, frozen=True):
-    """So many permits in so much time."""
-
-    permits: float
-    per_s: float
-
-    @property
-    def per_second(self) -> float:
-        """Permits a second."""
-        return self.permits / self.per_s
-
-    @property
-    def default_burst(self) -> int:
-        """The burst of a rate that is declared without one: a second's permits."""
-        return max(1, math.ceil(self.per_second))
-
-    def __str__(self) -> str:
-        """Format it as `parse_rate` reads it."""
-        units = {1.0: "s", 60.0: "m", 3600.0: "h", 86400.0: "d"}
-        unit = units.get(self.per_s) or show_duration(self.per_s)
-        if self.per_s not in units and not _RATE.fullmatch(f"1/{unit}"):
-            unit = f"{self.per_s:.3f}".rstrip("0").rstrip(".") + "s"
-        return f"{self.permits:.12g}/{unit}"
-
-
-class RetryBudget(msgspec.Struct, frozen=True):
-    """How many retries may begin: a share of the first attempts, or a floor.
-
-    In the last minute at most ``max(floor, ratio * first attempts)``; see `budget`.
-    """
-
-    ratio: float = 0.2
-    floor: Rate = Rate(1, 1.0)
-    """So many may begin even if there are hardly any first attempts."""
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,32 +115,6 @@ def own_cap(kind: str, concurrency: int) -> tuple[Quota, Need]:
     """Return the quota that is a kind's own cap, and the kind's need of it."""
     name = KIND_PREFIX + kind
     return Quota(name=name, concurrency=concurrency), Need(name)
-
-
-def parse_rate(text: object, what: str = "rate") -> Rate:
-    """Read ``10/s``, ``100/m``, ``5/h``, ``1000/d``, ``3/10s``.
-
-    Args:
-        text: the rate as written.
-        what: the option's name, for the error message.
-
-    Raises:
-        ConfigError: it is not a rate, or is out of range.
-    """
-    match = _RATE.fullmatch(text.strip()) if isinstance(text, str) else None
-    if match is None:
-        raise ConfigError(
-            f"{what}: {str(text)[:40]!r} is not a rate; write a number and a time, "
-            'such as "10/s", "100/m", "5/h", "1000/d" or "3/10s"'
-        )
-    unit = match[2] if match[2][0].isdigit() else f"1{match[2]}"
-    rate = Rate(float(match[1]), duration_s(unit, what))
-    if not rate.permits or not rate.per_s or rate.per_second > FASTEST_PER_S:
-        raise ConfigError(
-            f"{what}: {text} is out of range; expected more than nothing and at most "
-            f"{FASTEST_PER_S:,.0f}/s (to let nothing begin, pause the quota)"
-        )
-    return rate
 
 
 def parse_weight(value: object, what: str = "weight") -> float:

@@ -20,7 +20,7 @@ import math
 from functools import lru_cache
 from typing import NamedTuple
 
-from jobpool.core.rules.quotas.definition import Rate
+from jobpool.core.rules.quotas.rate import Rate
 
 DELAY_MAX_S = 0.5
 DELAY_MIN_S = 0.05

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
-from jobpool.core.rules.quotas.definition import Quota, Rate, Tenant
+from jobpool.core.rules.quotas.definition import Quota, Tenant
+from jobpool.core.rules.quotas.rate import Rate
 
 _Numbers = TypeVar("_Numbers", Quota, Tenant)
 

@@ -13,12 +13,12 @@ from jobpool.core.rules.quotas.definition import (
     Limits,
     Need,
     Quota,
-    Rate,
     Tenant,
 )
 from jobpool.core.rules.quotas.gcra import Pace, pace
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.merging import stricter_quota, stricter_tenant
+from jobpool.core.rules.quotas.rate import Rate
 
 EVERYBODY_ELSE = "*"
 """The tenant whose rule holds for those without one of their own."""

@@ -11,7 +11,8 @@ from jobpool.cli.admin.quotas.records import (
     quota_object,
     tenant_cells,
 )
-from jobpool.core.rules.quotas.definition import Quota, Tenant, parse_rate
+from jobpool.core.rules.quotas.definition import Quota, Tenant
+from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.store.records import BucketRow, PauseRow, QuotaRow, TenantRow
 

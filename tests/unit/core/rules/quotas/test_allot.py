@@ -12,8 +12,8 @@ from jobpool.core.rules.quotas.allot import (
     allot,
     cost_in,
 )
-from jobpool.core.rules.quotas.definition import Rate
 from jobpool.core.rules.quotas.gcra import available, pace, settled, taken
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.quotas.rules import FOREVER_MS, Limit, Use
 
 NOW_MS = 1_800_000_000_000

@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 from jobpool.core.rules.quotas.definition import (
     Need,
     Quota,
-    Rate,
     check_name,
     check_need,
     check_quota,
-    parse_rate,
 )
+from jobpool.core.rules.quotas.rate import Rate, parse_rate
 from jobpool.errors import ConfigError
 
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobpool.core.rules.quotas.definition import Rate, parse_rate
 from jobpool.core.rules.quotas.gcra import (
     DELAY_MIN_S,
     SLOW_MAX_S,
@@ -18,6 +17,7 @@ from jobpool.core.rules.quotas.gcra import (
     settled,
     taken,
 )
+from jobpool.core.rules.quotas.rate import Rate, parse_rate
 
 EPOCH_US = 1_800_000_000_000_000
 SECOND_US = 1_000_000

@@ -9,13 +9,13 @@ from jobpool.core.rules.quotas.definition import (
     Limits,
     Need,
     Quota,
-    Rate,
     Tenant,
     own_cap,
 )
 from jobpool.core.rules.quotas.gcra import pace
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.merging import shown
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.quotas.rules import (
     FOREVER_MS,
     Limit,

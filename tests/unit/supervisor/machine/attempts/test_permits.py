@@ -6,8 +6,9 @@ import pytest
 
 from jobpool.core.jobs.job import PermitAnswer, PermitAsk, PermitReturn, Throttle
 from jobpool.core.rules.limits import Limits
-from jobpool.core.rules.quotas.definition import Quota, Rate
+from jobpool.core.rules.quotas.definition import Quota
 from jobpool.core.rules.quotas.gcra import DELAY_MAX_S
+from jobpool.core.rules.quotas.rate import Rate
 from jobpool.sandbox.protocol.messages import (
     AskPermit,
     BlockBucket,
