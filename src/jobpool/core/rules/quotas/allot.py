@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from jobpool.core.rules.quotas import budget
+from jobpool.core.rules.quotas.breaker import Breaker
 from jobpool.core.rules.quotas.gcra import available, next_at_us
 from jobpool.core.rules.quotas.rules import FOREVER_MS, Limit, Use
+from jobpool.core.rules.quotas.window import Window
 
 _UNLIMITED = 2**62
 
@@ -41,6 +44,10 @@ class BucketState(NamedTuple):
     """As `gcra.settled` has it: if that is less than what is stored, store it."""
     block_until_ms: int
     """A service has said so; 0 or past: it has not."""
+    breaker: Breaker = Breaker()
+    """Of its service, if the limit has a rule for it."""
+    window: Window = Window()
+    """First attempts and retries, if the limit is a budget."""
 
 
 class Allotment(NamedTuple):
@@ -95,14 +102,17 @@ def allot(
         One for each lane, by rank and vtime.
     """
     ordered = sorted(lanes, key=lambda lane: (-lane.rank, lane.vtime, lane.id))
-    room = {one.id: room_in(one, now_ms) for one in buckets.values()}
+    room = {one.id: _jobs_or_permits(one, now_ms) for one in buckets.values()}
     blocked = {lane.id: _blocked(lane, buckets, room, now_ms) for lane in ordered}
     for_ahead = {bucket: free // 2 for bucket, free in room.items()}
     now_left = want - ahead if ahead else _UNLIMITED
     given: Counter[int] = Counter()
     for _, group in groupby(ordered, key=lambda lane: lane.rank):
         open_lanes = [lane for lane in group if blocked[lane.id] is None]
-        costs = {lane.id: _costs(lane, buckets) for lane in open_lanes}
+        costs = {
+            lane.id: [cost for cost in _costs(lane, buckets, now_ms) if cost[1]]
+            for lane in open_lanes
+        }
         first = _share(costs, max(0, min(want, now_left)), room)
         now_left -= first.total()
         spare = {bucket: min(room[bucket], for_ahead[bucket]) for bucket in room}
@@ -131,7 +141,12 @@ def room_in(bucket: BucketState, now_ms: int) -> int:
     limit = bucket.limit
     if max(limit.closed_until_ms or 0, bucket.block_until_ms) > now_ms:
         return 0
+    breaker = bucket.breaker.at(now_ms)
+    if limit.breaker is not None and (breaker.is_open or breaker.is_probed):
+        return 0
     room = _UNLIMITED
+    if limit.budget is not None:
+        room = budget.free(limit.budget, bucket.window, now_ms)
     if limit.concurrency is not None:
         room = max(0, limit.concurrency - bucket.in_use)
     if limit.pace is not None:
@@ -172,12 +187,29 @@ def _share(
     return given
 
 
+def _is_probing(bucket: BucketState, now_ms: int) -> bool:
+    """Say whether one job may begin in all, whatever it costs."""
+    return bucket.limit.breaker is not None and bucket.breaker.at(now_ms).wants_probe
+
+
+def _jobs_or_permits(bucket: BucketState, now_ms: int) -> int:
+    """Return what is free in a bucket: permits, or one job if that is to be a probe."""
+    room = room_in(bucket, now_ms)
+    return min(1, room) if _is_probing(bucket, now_ms) else room
+
+
 def _costs(
-    lane: LaneState, buckets: Mapping[int, BucketState]
+    lane: LaneState, buckets: Mapping[int, BucketState], now_ms: int
 ) -> tuple[tuple[int, int], ...]:
-    return tuple(
-        (use.bucket, cost_in(buckets[use.bucket].limit, use.cost)) for use in lane.uses
-    )
+    """Return what a job takes of each bucket, as `_jobs_or_permits` counts."""
+    found = []
+    for use in lane.uses:
+        bucket = buckets[use.bucket]
+        cost = cost_in(bucket.limit, use.cost)
+        if _is_probing(bucket, now_ms):
+            cost = 1 if cost <= room_in(bucket, now_ms) else 2
+        found.append((use.bucket, cost))
+    return tuple(found)
 
 
 def _blocked(
@@ -192,15 +224,19 @@ def _blocked(
     permits come back again and again: each time, the lane would be looked at in vain.
     """
     until_ms, fullest, shortage = 0, None, 0
-    for use, (at, cost) in zip(lane.uses, _costs(lane, buckets), strict=True):
-        if room[at] >= cost:
+    costs = _costs(lane, buckets, now_ms)
+    for use, (at, price) in zip(lane.uses, costs, strict=True):
+        if room[at] >= price:
             continue
         bucket = buckets[use.bucket]
+        cost = cost_in(bucket.limit, use.cost)
         opens_ms = _opens_at_ms(bucket, cost, now_ms)
         if opens_ms >= FOREVER_MS:
             return Allotment(lane.id, 0, None, None, at)
         until_ms = max(until_ms, opens_ms)
         short = bucket.in_use + cost - (bucket.limit.concurrency or 0)
+        if bucket.limit.breaker is not None and bucket.breaker.is_probed:
+            short = max(1, short)  # Its probe is what it waits for.
         if opens_ms <= now_ms and short > shortage:
             fullest, shortage = at, short
     if until_ms > now_ms:
@@ -215,6 +251,10 @@ def _opens_at_ms(bucket: BucketState, cost: int, now_ms: int) -> int:
     if limit.pace is not None:
         at_us = next_at_us(limit.pace, bucket.tat_us, now_ms * 1000, cost)
         opens_ms = max(opens_ms, math.ceil(at_us / 1000))
+    if limit.breaker is not None:
+        opens_ms = max(opens_ms, bucket.breaker.at(now_ms).until_ms)
+    if limit.budget is not None and room_in(bucket, now_ms) < cost:
+        opens_ms = max(opens_ms, budget.opens_at_ms(now_ms))
     return opens_ms
 
 

@@ -139,6 +139,11 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
         return is_timed and self.until_ms <= now_ms
 
     @property
+    def is_open(self) -> bool:
+        """Whether nothing may begin, before a time; see `at`."""
+        return self.state is BreakerState.OPEN
+
+    @property
     def is_probed(self) -> bool:
         """Whether a probe is on its way: nothing else may begin."""
         return self.state is BreakerState.PROBING and self.probe is not None

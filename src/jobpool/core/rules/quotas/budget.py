@@ -9,6 +9,7 @@ back. First attempts are counted, and never held back.
 from __future__ import annotations
 
 import math
+from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
@@ -16,6 +17,8 @@ from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.quotas.window import SLOTS, Window, next_slot_ms
 from jobpool.errors import ConfigError
 
+RETRIES = "retries"
+"""The quota whose bucket the fleet's budget is; see `names_of` for others."""
 WINDOW_S = 60.0
 RATIO_MAX = 100.0
 FLOOR_MIN = 1.0
@@ -32,6 +35,34 @@ class RetryBudget(msgspec.Struct, frozen=True):
     ratio: float = 0.2
     floor: Rate = Rate(1, 1.0)
     """So many may begin even if there are hardly any first attempts."""
+
+
+def of_kind(kind: str) -> str:
+    """Return the quota whose bucket a kind's budget is."""
+    return f"{RETRIES}:kind:{kind}"
+
+
+def of_quota(quota: str) -> str:
+    """Return the quota whose buckets the budgets of a quota's buckets are."""
+    return f"{RETRIES}:quota:{quota}"
+
+
+def names_of(
+    budgets: Container[str], kind: str, needed: Iterable[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the budgets that a job's retries are under: each one's quota and value.
+
+    Args:
+        budgets: the quotas whose buckets budgets are.
+        kind: the job's.
+        needed: the quotas that it needs, and the values of their buckets.
+    """
+    own = [(RETRIES, ""), (of_kind(kind), "")]
+    yield from (
+        one
+        for one in (*own, *((of_quota(quota), value) for quota, value in needed))
+        if one[0] in budgets
+    )
 
 
 def allowed(budget: RetryBudget, window: Window, now_ms: int) -> int:

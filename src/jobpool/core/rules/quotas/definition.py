@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from jobpool.core.rules.quotas.breaker import BreakerRule
-from jobpool.core.rules.quotas.budget import RetryBudget
+from jobpool.core.rules.quotas.budget import RETRIES, RetryBudget
 from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.units import show_duration
 from jobpool.errors import ConfigError
@@ -17,9 +17,6 @@ KIND_PREFIX = "kind:"
 """A kind's own cap is the quota of this and the kind: ``kind:shop.charge``."""
 TENANT = "tenant"
 """The quota of ``[tenants]`` rules, and what ``per`` says to count by tenant."""
-RETRIES = "retries"
-"""The quota that is the fleet's retry budget; with ``:kind:K`` or ``:quota:Q`` after
-it, the budget of a kind or a quota. See `budget`."""
 _TAKEN = frozenset({TENANT, RETRIES})
 ARGUMENTS = "args."
 """What ``per`` begins with if it counts by an argument."""

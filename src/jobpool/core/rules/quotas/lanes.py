@@ -20,7 +20,7 @@ _ID_MAX = 2**63 - 1
 def lane_id(
     pool: str, kind: str, priority: int, tenant: str | None, values: Mapping[str, str]
 ) -> int:
-    """Return the lane of a job, from 1 to 2**63 - 1.
+    """Return the lane of a job's first attempt, from 1 to 2**63 - 1; see `again`.
 
     It is the same in every release and on every host, since clients stamp it.
 
@@ -32,6 +32,16 @@ def lane_id(
         values: what it counts by (`values_of`), as stored in ``quota_values``.
     """
     return _id([pool, kind, priority, tenant, dict(sorted(values.items()))])
+
+
+def again(lane: int) -> int:
+    """Return the lane of those of a lane's jobs that are retries, under a budget."""
+    return -abs(lane)
+
+
+def is_again(lane: int) -> bool:
+    """Return whether a lane's jobs are retries; see `again`."""
+    return lane < 0
 
 
 @lru_cache(maxsize=65536)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
 
-from jobpool.core.rules.quotas.definition import Quota, Tenant
+from jobpool.core.rules.quotas.budget import RETRIES, RetryBudget, of_quota
+from jobpool.core.rules.quotas.definition import Limits, Quota, Tenant
 from jobpool.core.rules.quotas.rate import Rate
+from jobpool.core.units import show_duration
 
 _Numbers = TypeVar("_Numbers", Quota, Tenant)
 
@@ -36,6 +39,8 @@ def stricter_quota(
             f"quota {quota.name}: {other} says {shown(known)}, {label} says "
             f"{shown(quota)}; of each the stricter number holds"
             + (", and what the newer application counts by" * (known.per != quota.per))
+            + (", and the newer breaker" * (known.breaker != quota.breaker))
+            + (", and the newer budget" * (known.retry_budget != quota.retry_budget))
         )
     merged[quota.name] = label, _stricter(known, quota)
 
@@ -60,6 +65,25 @@ def stricter_tenant(
     merged[tenant.name] = label, _stricter(known, tenant)
 
 
+def newest_budgets(
+    limits: Iterable[Limits], quotas: Mapping[str, Quota]
+) -> dict[str, RetryBudget]:
+    """Return the retry budgets, by the quota whose buckets they are.
+
+    Args:
+        limits: what runs publish, the newest version last.
+        quotas: by name, as they are in force.
+    """
+    found: dict[str, RetryBudget] = {}
+    for one in limits:
+        if one.retry_budget is not None:
+            found[RETRIES] = one.retry_budget
+    for name, quota in quotas.items():
+        if quota.retry_budget is not None and not quota.host_only:
+            found[of_quota(name)] = quota.retry_budget
+    return found
+
+
 def shown(numbers: Quota | Tenant) -> str:
     """Return a definition as one reads it: ``10/s, burst 20, at most 8 at once``."""
     parts = []
@@ -72,6 +96,13 @@ def shown(numbers: Quota | Tenant) -> str:
             parts.append(f"per {numbers.per}")
         if numbers.host_only:
             parts.append("on each host")
+        if (rule := numbers.breaker) is not None:
+            parts.append(
+                f"breaker at {rule.failures:.0%} of {rule.requests} in "
+                f"{show_duration(rule.window_s)} for {show_duration(rule.pause_s)}"
+            )
+        if (budget := numbers.retry_budget) is not None:
+            parts.append(f"retries {budget.ratio:.0%} or {budget.floor}")
     elif numbers.weight is not None:
         parts.append(f"weight {numbers.weight:g}")
     return ", ".join(parts) or "nothing"

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from jobpool.core.rules.quotas.breaker import BreakerRule
+from jobpool.core.rules.quotas.budget import RetryBudget, names_of
 from jobpool.core.rules.quotas.definition import (
     KIND_PREFIX,
     TENANT,
@@ -17,7 +19,11 @@ from jobpool.core.rules.quotas.definition import (
 )
 from jobpool.core.rules.quotas.gcra import Pace, pace
 from jobpool.core.rules.quotas.lanes import bucket_id
-from jobpool.core.rules.quotas.merging import stricter_quota, stricter_tenant
+from jobpool.core.rules.quotas.merging import (
+    newest_budgets,
+    stricter_quota,
+    stricter_tenant,
+)
 from jobpool.core.rules.quotas.rate import Rate
 
 EVERYBODY_ELSE = "*"
@@ -88,6 +94,9 @@ class Limit(NamedTuple):
     """It is paused until then (`FOREVER_MS`); None: it is not."""
     reason: str = ""
     """Why it is closed, for people."""
+    breaker: BreakerRule | None = None
+    budget: RetryBudget | None = None
+    """Its permits are for retries; first attempts are counted, at no cost."""
 
 
 class Rules:
@@ -98,6 +107,7 @@ class Rules:
         until_ms: when to compile again, since something that was set ends; or None.
         quotas: by name, as they are in force; ``kind:K`` for a kind's own cap.
         tenants: by name.
+        budgets: of retries, by the quota whose buckets they are (`budget.names_of`).
         differing: sentences about quotas that runs publish in different ways.
     """
 
@@ -109,6 +119,7 @@ class Rules:
         quotas: Mapping[str, Quota],
         needs: Mapping[str, tuple[Need, ...]],
         tenants: Mapping[str, Tenant],
+        budgets: Mapping[str, RetryBudget],
         pauses: Sequence[Pause],
         differing: tuple[str, ...],
     ) -> None:
@@ -116,6 +127,7 @@ class Rules:
         self.until_ms = until_ms
         self.quotas = quotas
         self.tenants = tenants
+        self.budgets = budgets
         self.differing = differing
         self._needs = needs
         self._closed = {(one.what, one.name): one for one in pauses}
@@ -128,7 +140,7 @@ class Rules:
     @property
     def is_empty(self) -> bool:
         """Whether no job of any kind can be held back."""
-        return not (self._needs or self._concerns_tenants)
+        return not (self._needs or self._concerns_tenants or self.budgets)
 
     @property
     def _concerns_tenants(self) -> bool:
@@ -136,7 +148,12 @@ class Rules:
 
     def is_laned(self, kind: str) -> bool:
         """Return whether jobs of a kind are leased from lanes."""
-        return self._concerns_tenants or kind in self._needs
+        return self._concerns_tenants or kind in self._needs or self.is_budgeted(kind)
+
+    def is_budgeted(self, kind: str) -> bool:
+        """Return whether retries of a kind's jobs are under a budget."""
+        needed = ((need.quota, "") for need in self.needs_of(kind))
+        return bool(self.budgets) and any(names_of(self.budgets, kind, needed))
 
     def needs_of(self, kind: str) -> tuple[Need, ...]:
         """Return what a job of a kind takes, by quota; without tenants' rules."""
@@ -151,14 +168,22 @@ class Rules:
         return tuple(sorted(path for path in paths if path is not None))
 
     def uses(
-        self, kind: str, tenant: str | None, values: Mapping[str, str]
+        self,
+        kind: str,
+        tenant: str | None,
+        values: Mapping[str, str],
+        *,
+        again: bool = False,
     ) -> tuple[Use, ...]:
         """Return the buckets of a lane's jobs, by bucket; none: nothing blocks them.
+
+        A budget is used at a cost of 1 by retries, and of 0 by first attempts.
 
         Args:
             kind: the lane's.
             tenant: the lane's; jobs without one are under no tenant's rule.
             values: what they count by, as in ``quota_values``.
+            again: they are retries (`lanes.is_again`).
         """
         found = []
         for need in self.needs_of(kind):
@@ -170,6 +195,10 @@ class Rules:
                 value = values.get(path, "")
             bucket = bucket_id(quota.name, value)
             found.append(Use(bucket, quota.name, value, need.cost))
+        if self.budgets:
+            needed = [(use.quota, use.value) for use in found]
+            for name, value in names_of(self.budgets, kind, needed):
+                found.append(Use(bucket_id(name, value), name, value, int(again)))
         if tenant is not None and self._holds_back(tenant):
             found.append(Use(bucket_id(TENANT, tenant), TENANT, tenant, 1))
         return tuple(sorted(found))
@@ -187,6 +216,8 @@ class Rules:
             pace=pace(rate, numbers.burst) if numbers and rate else None,
             closed_until_ms=(pause.until_ms or FOREVER_MS) if pause else None,
             reason=_reason(pause) if pause else "",
+            breaker=numbers.breaker if isinstance(numbers, Quota) else None,
+            budget=self.budgets.get(quota),
         )
 
     def _holds_back(self, tenant: str) -> bool:
@@ -212,8 +243,9 @@ def rules(
 
     Where runs differ, the stricter number holds: the smaller cap, the slower rate, the
     smaller burst. A kind needs what any run says it needs, at the highest cost. What a
-    quota counts by, its scope and its times are as the newest version of the
-    application has them. What an operator has set takes precedence over all of them.
+    quota counts by, its scope, its times, its breaker, and all budgets are as the
+    newest version of the application has them. What an operator has set takes
+    precedence over all of them.
 
     Args:
         published: by living runs.
@@ -265,6 +297,7 @@ def rules(
         quotas=in_force,
         needs=_in_store(in_force, needs),
         tenants=who_rules,
+        budgets=newest_budgets((run.limits for run in runs), in_force),
         pauses=closed,
         differing=tuple(differing),
     )
