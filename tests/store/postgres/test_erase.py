@@ -3,8 +3,10 @@
 import pytest
 
 from jobpool.errors import UsageError
+from jobpool.store.postgres import health
 from support.postgres.server import query_of, server
 from support.store.telling import SECRET, lived
+from support.waiting import wait_until
 
 
 def heap(url):
@@ -24,6 +26,18 @@ def heap(url):
     return b"".join((own.data / path).read_bytes() for (path,) in found)
 
 
+def wiped_whole(store):
+    """Rewrite, again while other tests' transactions are open in this database."""
+    found = []
+
+    def is_whole():
+        found[:] = store.wipe(rewrite=True)
+        return not any("is still open" in remark for remark in found)
+
+    wait_until(is_whole, 60, "a rewrite that keeps no dead row")
+    return found
+
+
 @pytest.mark.skipif(
     not server().is_ours, reason="the files of a given server cannot be read"
 )
@@ -34,7 +48,27 @@ def test_a_rewrite_leaves_nothing_in_the_tables_files(store, store_url):
     store.erase([job_id])
     (remark,) = store.wipe()
     assert "--rewrite" in remark
-    assert store.wipe(rewrite=True) == []
+    assert wiped_whole(store) == []
+    assert SECRET.encode() not in heap(store_url)
+
+
+@pytest.mark.skipif(
+    not server().is_ours, reason="the files of a given server cannot be read"
+)
+def test_what_an_open_transaction_still_sees_is_not_called_wiped(
+    store, store_url, monkeypatch
+):
+    """VACUUM keeps what any transaction of the database may see: that is said."""
+    job_id = lived(store)
+    monkeypatch.setattr(health, "OUTLASTED_S_MAX", 0.2)
+    with server().connect() as reader:
+        reader.autocommit = False
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT 1")
+        store.erase([job_id])
+        assert any("is still open" in remark for remark in store.wipe(rewrite=True))
+        assert SECRET.encode() in heap(store_url)
+    assert wiped_whole(store) == []
     assert SECRET.encode() not in heap(store_url)
 
 

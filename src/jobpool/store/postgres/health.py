@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import time
+
 from jobpool.core.units import show_duration
+from jobpool.store.postgres.connection.database import Database
 from jobpool.store.postgres.connection.session import Session
 
 SNAPSHOT_PATIENCE_S = 60.0
+OUTLASTED_S_MAX = 10.0
+"""How long a VACUUM waits for transactions that may still see what it removes."""
+_LOOK_EVERY_S = 0.05
+STILL_IN_FREE_ROOM = (
+    "PostgreSQL keeps deleted bytes in its tables' free room until others are written "
+    "there; --rewrite copies the tables without them, and locks them meanwhile"
+)
+NOT_VACUUMED = (
+    "this login may not VACUUM all of the tables, so their files may hold deleted "
+    "bytes: let their owner do it, jobpool_owner if roles.sql was run"
+)
+STILL_SEEN = (
+    "a transaction that began before the erasure is still open in this database, and "
+    "the server keeps what it may see in the files: end it, then do this again"
+)
 _BLOAT_ROWS = 100_000
 """Fewer dead rows are no concern, whatever their share."""
 
@@ -57,6 +75,31 @@ def concerns(session: Session) -> list[str]:
             "whether autovacuum runs and what holds it back"
         )
     return found
+
+
+def wipe(server: Database, *, rewrite: bool) -> list[str]:
+    """See `Store.wipe`."""
+    remarks = [] if rewrite else [STILL_IN_FREE_ROOM]
+    _outlast_snapshots(server)
+    warned, kept = server.vacuum(full=rewrite)
+    if kept:
+        remarks.append(STILL_SEEN)
+    if warned:
+        remarks.append(f"{NOT_VACUUMED} (the server says: {warned[0]})")
+    return remarks
+
+
+def _outlast_snapshots(server: Database) -> None:
+    """Wait a little for transactions that are open now: they see what was deleted.
+
+    Other users' are seen only by logins that may read all statistics.
+    """
+    began_s = time.monotonic()
+    while (passed_s := time.monotonic() - began_s) < OUTLASTED_S_MAX:
+        with server.reading() as session:
+            if not session.rows("long_snapshots", patience_s=passed_s):
+                return
+        time.sleep(_LOOK_EVERY_S)
 
 
 def _table(session: Session) -> tuple[int, int, str]:

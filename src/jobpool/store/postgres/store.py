@@ -41,7 +41,7 @@ from jobpool.store.postgres.connection.database import Database
 from jobpool.store.postgres.connection.run_root import run_root_of
 from jobpool.store.postgres.connection.session import Session as OwnSession
 from jobpool.store.postgres.connection.url import read_address
-from jobpool.store.postgres.health import concerns, describe
+from jobpool.store.postgres.health import concerns, describe, wipe
 from jobpool.store.postgres.queue_depth import DepthGuard
 from jobpool.store.records import CapacityFact, Renewal
 from jobpool.store.statements.moment import Moment
@@ -56,14 +56,6 @@ WAKES_PER_S = 20.0
 database wait for each other. A supervisor that was woken also polls a few times, at
 growing intervals."""
 WAKES_AT_ONCE = 20
-STILL_IN_FREE_ROOM = (
-    "PostgreSQL keeps deleted bytes in its tables' free room until others are written "
-    "there; --rewrite copies the tables without them, and locks them meanwhile"
-)
-NOT_VACUUMED = (
-    "this login may not VACUUM all of the tables, so their files may hold deleted "
-    "bytes: let their owner do it, jobpool_owner if roles.sql was run"
-)
 _LAPSED_KEPT_MS = 30 * 86_400_000
 """A run whose leases ran out this long ago is taken to be gone."""
 
@@ -267,11 +259,7 @@ class PostgresStore(
 
     def wipe(self, *, rewrite: bool = False) -> list[str]:
         """See `Store.wipe`: VACUUM; with *rewrite* VACUUM (FULL)."""
-        remarks = [] if rewrite else [STILL_IN_FREE_ROOM]
-        skipped = self._server.vacuum(full=rewrite)
-        if skipped:
-            remarks.append(f"{NOT_VACUUMED} (the server says: {skipped[0]})")
-        return remarks
+        return wipe(self._server, rewrite=rewrite)
 
     def concerns(self) -> list[str]:
         """See `Store.concerns`."""

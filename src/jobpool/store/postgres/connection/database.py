@@ -18,6 +18,7 @@ server answers in time, `OutcomeUnknown` is raised.
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import weakref
@@ -51,6 +52,8 @@ from jobpool.store.statements.moment import Moment
 DOUBT_S = 30.0
 """How long the outcome of a commit is asked for."""
 VACUUM_S_MAX = 86_400.0
+_KEPT = re.compile(r"(\d+) (?:dead row versions cannot be|are dead but not yet) remov")
+"""In English, as all servers say it whose messages nobody has translated."""
 _ASK_EVERY_S = 0.1
 _ABANDONED: list[psycopg.Connection[Any]] = []
 """The parent's connections, in a forked child, where they must not be closed."""
@@ -192,14 +195,15 @@ class Database:
         except psycopg.Error as error:
             raise explain(error, session.place) from error
 
-    def vacuum(self, *, full: bool) -> list[str]:
+    def vacuum(self, *, full: bool) -> tuple[list[str], int]:
         """Free the room of dead rows of jobs, by a statement of its own.
 
         Args:
             full: copy the tables; they are locked meanwhile.
 
         Returns:
-            What the server has said: it skips tables of which this user may not.
+            What the server has warned of: it skips tables of which this user may not.
+            And how many dead rows it has kept, since a transaction may see them.
 
         Raises:
             UsageError: this thread has a transaction open.
@@ -210,17 +214,24 @@ class Database:
         # A connection of its own: on ours no answer may take as long.
         session, _ = connect(self.address, VACUUM_S_MAX)
         queries = queries_of(session.schema)
-        said: list[str] = []
-        session.connection.add_notice_handler(
-            lambda notice: said.append(notice.message_primary or "")
-        )
+        warned: list[str] = []
+        kept: list[int] = []
+
+        def hear(notice: psycopg.errors.Diagnostic) -> None:
+            primary = notice.message_primary or ""
+            if notice.severity_nonlocalized == "WARNING":
+                warned.append(primary)
+            text = f"{primary}\n{notice.message_detail or ''}"
+            kept.extend(int(found[1]) for found in _KEPT.finditer(text))
+
+        session.connection.add_notice_handler(hear)
         with session.connection:
             try:
                 for name in ("set_lock_timeout", "vacuum_full" if full else "vacuum"):
                     session.connection.execute(queries[name].encode())
             except psycopg.Error as error:
                 raise explain(error, session.place) from error
-        return said
+        return warned, sum(kept)
 
     @property
     def is_writing(self) -> bool:

@@ -239,9 +239,10 @@ SET lock_timeout = '2s'
 
 -- name: vacuum
 -- Of the tables that hold what jobs bring along.
-VACUUM jobpool.jobs, jobpool.attempts, jobpool.outputs, jobpool.running, jobpool.audit
+VACUUM (VERBOSE)
+jobpool.jobs, jobpool.attempts, jobpool.outputs, jobpool.running, jobpool.audit
 
 -- name: vacuum_full
 -- Copies them: free room within pages, which may hold remains, is gone.
-VACUUM (FULL)
+VACUUM (FULL, VERBOSE)
 jobpool.jobs, jobpool.attempts, jobpool.outputs, jobpool.running, jobpool.audit
