@@ -46,6 +46,7 @@ from jobpool.store.records import (
     FigureRow,
     Filter,
     Formats,
+    FullRow,
     GroupRow,
     JobTick,
     KeptOutput,
@@ -122,11 +123,16 @@ class Store(Protocol):
 
         Raises:
             KeyConflict: a key is held by a job with other arguments or kind.
-            QueueFull: the queue already holds as many unfinished jobs as allowed.
+            QueueFull: as many jobs wait as may wait, in the whole queue or in a pool,
+                or of a kind or a tenant; or one has waited for too long.
             UsageError: the connection is closed, or is to another database.
             StoreUnavailable: nothing was stored.
             OutcomeUnknown: the commit failed such that they may or may not be stored.
         """
+        ...
+
+    def full(self) -> list[FullRow]:
+        """Return what has no room for more jobs, by this producer's limits."""
         ...
 
     def caller_transaction(self, connection: Any) -> AbstractContextManager[None]:

@@ -421,6 +421,17 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
     paused: PauseRow | None = None
 
 
+class FullRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What has no room for more jobs; the fields are those of `QueueFull`."""
+
+    what: str
+    depth: int
+    depth_max: int | None
+    age_s: float | None
+    age_max_s: float | None
+    retry_after_s: float
+
+
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs that share a kind, a state, and how their last attempt ended."""
 

@@ -547,6 +547,27 @@ def test_status_warns_of_pools_that_nobody_serves(store):
     assert [row["pool"] for row in found["unserved_pools"]] == ["cpu", "gpu"]
 
 
+def test_status_says_what_is_full(store, tmp_path):
+    """By the configuration of whoever asks, who may not enqueue there either."""
+    enqueue(store, 2)
+    assert "FULL" not in run("status").stdout
+    (tmp_path / "jobpool.toml").write_text(
+        "[pools.cpu]\ndepth_max = 2\n[kinds.'other']\nage_max = '1m'\n"
+    )
+    text = run("status").stdout
+    assert "FULL (more jobs are refused" in text
+    assert re.search(
+        r"pool cpu  2 jobs of at most 2  the oldest for \S+  room in about 1m00s", text
+    )
+    (found,) = rows(run("status", "--json"))
+    (full,) = found["full"]
+    assert (full["what"], full["depth"], full["depth_max"]) == ("pool cpu", 2, 2)
+    refused = run("enqueue", KIND.kind, '{"path": "a"}')
+    assert refused.exit_code == 1
+    assert "pool cpu holds 2 due jobs that wait of at most 2; 1 more" in refused.output
+    assert len(rows(run("list", "--json"))) == 2
+
+
 def test_status_says_when_no_supervisor_runs(store):
     """A store without a supervisor names the command that starts one."""
     store.end_run("run-1")

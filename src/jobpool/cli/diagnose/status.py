@@ -35,6 +35,7 @@ from jobpool.store.protocol import Store
 from jobpool.store.records import (
     FigureRow,
     Formats,
+    FullRow,
     MisfitRow,
     PauseRow,
     QuotaRow,
@@ -65,6 +66,7 @@ class _Status(msgspec.Struct, frozen=True):
     """By run: what shows that its supervisor is not alive; "": nothing does."""
     stats: list[StatRow]
     waiting: list[WaitingRow]
+    full: list[FullRow]
     pauses: list[PauseRow]
     schedules: list[ScheduleRow]
     quotas: list[QuotaRow]
@@ -104,6 +106,7 @@ def _read_status(store: Store, *, figures: bool) -> _Status:
         not_alive={run.id: why_not_alive(root, run, now) for run in runs},
         stats=store.stats(),
         waiting=store.waiting(),
+        full=store.full(),
         pauses=store.pauses(),
         schedules=store.schedules(),
         quotas=store.quotas(),
@@ -147,6 +150,7 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
         ],
         "pools": {pool: dict(states) for pool, states in _by_pool(seen).items()},
         "waiting": [msgspec.to_builtins(row) for row in seen.waiting],
+        "full": [msgspec.to_builtins(row) for row in seen.full],
         "unknown_kinds": [
             msgspec.to_builtins(row) for row in seen.waiting if not row.known
         ],
@@ -233,6 +237,7 @@ def _print(seen: _Status, *, figures: bool) -> None:
         _print_pools(seen, pools)
     _print_unserved(seen)
     _print_waiting(seen)
+    _print_full(seen)
     if pauses := [one for one in seen.pauses if one.name]:
         heading("PAUSED")
         for one in pauses:
@@ -316,6 +321,22 @@ def _print_unserved(seen: _Status) -> None:
             f"pool {pool}",
             f"{counted(jobs, 'job')} waiting, the oldest for {seconds(oldest_s)}",
             f"jobpool --pools {pool}=N",
+        )
+
+
+def _print_full(seen: _Status) -> None:
+    """Show what has no room for more jobs, by this configuration."""
+    if not seen.full:
+        return
+    heading("FULL (more jobs are refused, or stored for later)")
+    for row in seen.full:
+        depth = "" if row.depth_max is None else f" of at most {row.depth_max:,}"
+        age = "" if row.age_max_s is None else f" of at most {seconds(row.age_max_s)}"
+        print_line(
+            row.what,
+            f"{counted(row.depth, 'job')}{depth}",
+            "" if row.age_s is None else f"the oldest for {seconds(row.age_s)}{age}",
+            f"room in about {seconds(row.retry_after_s)}",
         )
 
 

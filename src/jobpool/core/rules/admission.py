@@ -185,10 +185,9 @@ class Gauge:
         if bound.depth_max is not None:
             room = max(0, bound.depth_max - seen.waiting)
         if bound.age_max_s is not None:
-            left_s = bound.age_max_s - (seen.age_s or 0.0)
-            if left_s < 0:
+            trust_s = min(trust_s, bound.age_max_s - (seen.age_s or 0.0))
+            if is_too_old(seen, bound):
                 room = 0
-            trust_s = min(trust_s, left_s)
         self._room = room
         self._trusted = int(room * TRUST_SHARE)
         self._until_s = began_s + trust_s
@@ -205,11 +204,11 @@ class Gauge:
         self._room = max(0, self._room - jobs)
         self._trusted = max(0, self._trusted - jobs)
 
-    @property
-    def is_too_old(self) -> bool:
-        """Whether the oldest job had waited for too long at the last look."""
-        age_s, most_s = self.seen.age_s, self.bound.age_max_s
-        return age_s is not None and most_s is not None and age_s > most_s
+
+def is_too_old(seen: Seen, bound: Bound) -> bool:
+    """Say whether the oldest job has waited for too long."""
+    age_s, most_s = seen.age_s, bound.age_max_s
+    return age_s is not None and most_s is not None and age_s > most_s
 
 
 def excess(seen: Seen, bound: Bound, jobs: int) -> int:

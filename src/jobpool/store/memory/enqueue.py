@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from heapq import nlargest
 from typing import Any
 
 import msgspec
@@ -13,14 +14,27 @@ from jobpool.core.clock import Clock
 from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import Enqueued, JobState, NewJob
 from jobpool.core.jobs.uniform_batch import representatives
-from jobpool.core.rules.admission import Admission
+from jobpool.core.rules.admission import NO_BOUND, Bound, Scope, Seen, Sort
 from jobpool.errors import UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.tables.ordered_set import RankSet, id_of, oldest_ms, time_of
 from jobpool.store.memory.tables.rows import Row
+from jobpool.store.operations.admission import (
+    ENDS_MAX,
+    ENDS_WITHIN_S,
+    Concerned,
+    Entrance,
+    Outlook,
+    Sight,
+    beyond,
+    ends_per_s,
+    full_scopes,
+)
+from jobpool.store.records import FullRow
 from jobpool.store.statements.validation import (
+    ID_MAX,
     check_new_jobs,
     key_conflict,
-    queue_full,
 )
 
 _PENDING, _RUNNABLE = JobState.PENDING, JobState.RUNNABLE
@@ -32,7 +46,7 @@ class Enqueueing(ABC):
     _database: MemoryDatabase
     _session: Session
     _clock: Clock
-    _admission: Admission
+    _entrance: Entrance
     require: Callable[[int], None]
     """See `Store.require`."""
 
@@ -50,13 +64,48 @@ class Enqueueing(ABC):
             now_ms = self._clock.utc_ms()
             check_new_jobs(jobs, now_ms)
             unfinished = self._database.jobs.unfinished
-            answers = self._insert(jobs, now_ms)
+            sight = _Sight(self._database, now_ms)
+            answers = self._insert(self._placed(jobs, sight), now_ms)
             fresh = self._database.jobs.unfinished - unfinished
-            if fresh and unfinished + fresh > self._admission.stored_max:
-                raise queue_full(unfinished, self._admission.stored_max, fresh)
+            most = self._entrance.admission.stored_max
+            if fresh and unfinished + fresh > most:
+                full = beyond(unfinished, most, fresh)
+                raise self._entrance.refusal(full, jobs, sight)
         if wakes:
             self.wake()
         return answers
+
+    def _placed(self, jobs: Sequence[NewJob], sight: Sight) -> Sequence[NewJob]:
+        """Return jobs as they are to be stored; those that exist need no room.
+
+        Raises:
+            QueueFull: some may not be stored.
+            KeyConflict: as of `_insert`.
+        """
+        if self._entrance.is_open:
+            return jobs
+        taken: set[tuple[str, str, str]] = set()
+        fresh: list[int] = []
+        for place, job in enumerate(jobs):
+            names = {
+                (job.kind, sort, name)
+                for sort, name in (("key", job.key), ("unique", job.unique))
+                if name is not None
+            }
+            if self._held(job, 0) is None and taken.isdisjoint(names):
+                fresh.append(place)
+                taken |= names
+        placed = [*jobs]
+        admitted = self._entrance.admit([jobs[place] for place in fresh], sight)
+        for place, job in zip(fresh, admitted, strict=True):
+            placed[place] = job
+        return placed
+
+    def full(self) -> list[FullRow]:
+        """See `Store.full`."""
+        with self._session.reading:
+            sight = _Sight(self._database, self._clock.utc_ms())
+            return list(full_scopes(self._entrance.admission, sight))
 
     @abstractmethod
     def wake(self) -> None:
@@ -118,6 +167,92 @@ class Enqueueing(ABC):
             "transaction can include it; leave the connection out, or use a store in "
             "that database. Nothing was enqueued"
         )
+
+
+class _Sight:
+    """What can be seen of the jobs that wait, at one moment."""
+
+    def __init__(self, database: MemoryDatabase, now_ms: int) -> None:
+        self._database = database
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        """See `Sight`."""
+        return self._now_ms
+
+    def look(self, scope: Scope, bound: Bound, most: int) -> Seen:
+        """See `Sight`."""
+        jobs = self._database.jobs
+        if scope.sort is Sort.TENANT:
+            ranks = jobs.of_tenant.get(scope.name, RankSet())
+            first = ranks.first()
+            at_ms, waiting = None if first is None else time_of(first), len(ranks)
+            kind = ""
+        else:
+            queues = {
+                place: queue
+                for place, queue in jobs.runnable.items()
+                if queue and scope.name in ("", place[_PLACES[scope.sort]])
+            }
+            waiting = sum(map(len, queues.values()))
+            oldest = min(
+                ((oldest_ms(queue), kind) for (_, kind), queue in queues.items()),
+                default=None,
+            )
+            at_ms, kind = oldest or (None, "")
+        if scope.sort is Sort.QUEUE and bound.depth_max is not None:
+            waiting = jobs.unfinished
+        return Seen(
+            min(waiting, most),
+            None if at_ms is None else max(0.0, (self._now_ms - at_ms) / 1000),
+            kind if scope.sort is not Sort.KIND else "",
+        )
+
+    def tenants(
+        self, least: int | None, older_s: float | None
+    ) -> Iterable[tuple[str, Seen]]:
+        """See `Sight`."""
+        for name in self._database.jobs.of_tenant:
+            seen = self.look(Scope(Sort.TENANT, name), NO_BOUND, ID_MAX)
+            is_many = least is not None and seen.waiting >= max(1, least)
+            if is_many or (older_s is not None and (seen.age_s or 0.0) > older_s):
+                yield name, seen
+
+    def outlook(self, scope: Scope, job: Concerned) -> Outlook:
+        """See `Sight`."""
+        jobs, since_ms = self._database.jobs, self._now_ms - int(1000 * ENDS_WITHIN_S)
+        ranks = nlargest(ENDS_MAX, jobs.finished[JobState.SUCCEEDED])
+        ends = [jobs[id_of(r)] for r in ranks if time_of(r) > since_ms]
+        matched = sum(
+            scope.sort is Sort.QUEUE or getattr(row.new, scope.sort) == scope.name
+            for row in ends
+        )
+        first_ms = min((row.finished_at_ms or 0 for row in ends), default=self._now_ms)
+        ends_s = ends_per_s(matched, len(ends), (self._now_ms - first_ms) / 1000)
+        return Outlook(ends_s, max(0, self._held_until_ms(job) - self._now_ms) / 1000)
+
+    def _held_until_ms(self, job: Concerned) -> int:
+        """Return until when nothing of a job's kind begins; 0: that is not so."""
+        pauses, buckets = self._database.pauses, self._database.buckets
+        names = {
+            ("store", ""),
+            ("pool", job.pool),
+            ("kind", job.kind),
+            ("tenant", job.tenant),
+        }
+        found = [pause.until_ms or 0 for what, pause in pauses.items() if what in names]
+        lanes = [
+            max(
+                (b.block_until_ms for u in lane.uses if (b := buckets.get(u.bucket))),
+                default=0,
+            )
+            for lane in self._database.jobs.lanes.of_kind(job.pool, job.kind)
+        ]
+        return max([*found, min(lanes, default=0)], default=0)
+
+
+_PLACES = {Sort.QUEUE: 0, Sort.POOL: 0, Sort.KIND: 1}
+"""Where the name of a scope is in the key of a queue."""
 
 
 def _row(job_id: int, job: NewJob, now_ms: int) -> Row:

@@ -16,6 +16,7 @@ from jobpool.store.memory.read import Reading
 from jobpool.store.memory.runs import RunKeeping
 from jobpool.store.memory.schedules import ScheduleKeeping
 from jobpool.store.memory.settle import Settling
+from jobpool.store.operations.admission import Entrance
 from jobpool.store.records import CapacityFact
 from jobpool.store.wakeup import Waker
 
@@ -41,7 +42,7 @@ class MemoryStore(Settling, RunKeeping, ScheduleKeeping, Reading, Operating):
         self._database = database
         self._session = Session(database)
         self._clock = clock
-        self._admission = admission
+        self._entrance = Entrance(admission, clock.monotonic_s)
         self._run_root = run_root
         self._waker = Waker(run_root)
         self._waker_lock = threading.Lock()

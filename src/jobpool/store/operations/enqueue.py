@@ -10,8 +10,15 @@ from typing import Any, ClassVar, NamedTuple
 from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import TIME_MAX_MS, Enqueued, JobState, NewJob
 from jobpool.core.jobs.uniform_batch import UniformJobs, as_uniform, representatives
-from jobpool.errors import FeatureHeldBack, JobpoolBug, StoreRefused, StoreUnavailable
-from jobpool.store.records import Formats
+from jobpool.errors import (
+    FeatureHeldBack,
+    JobpoolBug,
+    QueueFull,
+    StoreRefused,
+    StoreUnavailable,
+)
+from jobpool.store.operations.admission import Entrance, StoredSight, full_scopes
+from jobpool.store.records import Formats, FullRow
 from jobpool.store.statements.formats import held_back
 from jobpool.store.statements.limits import encoded_values
 from jobpool.store.statements.parameters import as_json, chunks
@@ -37,6 +44,7 @@ class Enqueueing(ABC):
 
     _database: Database
     _depth: Depth
+    _entrance: Entrance
     _LOCK_FORMATS: ClassVar[str | None] = None
     """The query that keeps runs from beginning until the transaction has ended; None:
     a writer is alone."""
@@ -74,6 +82,12 @@ class Enqueueing(ABC):
                 for chunk in chunks(jobs)
                 for answer in self._store_chunk(session, chunk)
             ]
+
+    def full(self) -> list[FullRow]:
+        """See `Store.full`."""
+        with self._database.reading() as session:
+            sight = StoredSight(self._database, session)
+            return list(full_scopes(self._entrance.admission, sight))
 
     @abstractmethod
     def wake(self) -> None:
@@ -165,7 +179,12 @@ class Enqueueing(ABC):
             fresh = [job for job, held in pairs if held is None]
         if not fresh:
             return [_stored(answer) for answer in answers if answer is not None]
-        inserted = self._admit(session, fresh)
+        sight = StoredSight(self._database, session)
+        placed = self._entrance.admit(fresh, sight)
+        try:
+            inserted = self._admit(session, placed)
+        except QueueFull as full:
+            raise self._entrance.refusal(full, placed, sight) from None
         stored = [one for one in inserted if one is not None]
         if len(stored) == len(jobs):  # usually: there is no conflict at all
             return stored

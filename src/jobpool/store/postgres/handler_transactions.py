@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from jobpool.core.application.current import Claim
+from jobpool.core.clock import SystemClock
 from jobpool.core.jobs.job import Enqueued, NewJob
 from jobpool.core.rules.admission import Admission
 from jobpool.errors import StoreError, UsageError
+from jobpool.store.operations.admission import Entrance
 from jobpool.store.postgres.caller_connection import (
     CallerSession,
     check_state,
@@ -41,6 +43,7 @@ class Guest(PostgresStore):
 
     def __init__(self, url: str, admission: Admission) -> None:
         self._depth = DepthGuard(admission.stored_max)
+        self._entrance = Entrance(admission, SystemClock().monotonic_s)
         self._server = Database(read_address(url), None, 0.0)
         self._database = self._server
 

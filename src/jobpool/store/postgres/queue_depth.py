@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import time
 
+from jobpool.store.operations.admission import beyond
 from jobpool.store.statements.session import Query, Session
-from jobpool.store.statements.validation import queue_full
 
 _TRUST_S = 0.1
 """How long a check of the sizes is valid, while enough of the limit is free."""
@@ -90,7 +90,7 @@ class DepthGuard:
             if ended_s - began_s >= _SLOW_S:
                 self._count_again_s = ended_s + _PATIENCE * (ended_s - began_s)
         if self._counted + jobs > self._limit:
-            raise queue_full(self._counted, self._limit, jobs)
+            raise beyond(self._counted, self._limit, jobs)
         self._counted += jobs
 
     def add(self, session: Session, jobs: int) -> None:

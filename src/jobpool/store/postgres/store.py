@@ -12,13 +12,14 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from jobpool.core.clock import Clock
+from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import Enqueued, JobState, NewJob, Settlement
 from jobpool.core.jobs.uniform_batch import payloads_of
 from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.restoring import TOKEN_BITS
 from jobpool.errors import StoreError
+from jobpool.store.operations.admission import Entrance
 from jobpool.store.operations.enqueue import job_rows, stamp_of
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
@@ -129,6 +130,7 @@ class PostgresStore(
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._depth = DepthGuard(admission.stored_max)
+        self._entrance = Entrance(admission, (clock or SystemClock()).monotonic_s)
         self._server = Database(read_address(url), clock, patience_s)
         self._database = self._server
         self._wake_limit = RateLimit(WAKES_PER_S, WAKES_AT_ONCE)

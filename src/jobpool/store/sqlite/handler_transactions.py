@@ -21,6 +21,7 @@ from jobpool.core.application.current import Claim
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.rules.admission import Admission
 from jobpool.errors import UsageError
+from jobpool.store.operations.admission import Entrance
 from jobpool.store.sqlite.caller_connection import autocommits, session_on, step, within
 from jobpool.store.sqlite.connection.connect import check_library, migrate_within
 from jobpool.store.sqlite.connection.database import Database
@@ -50,6 +51,7 @@ class Guest(SqliteStore):
         if identity_of(path) is not None:  # else no connection can be open on it
             prepare(path, create=False, force_network=force_network)
         self._depth = DepthGuard(admission.stored_max, clock)
+        self._entrance = Entrance(admission, clock.monotonic_s)
         self._database = self._file = Database(path, clock)
 
     @contextmanager

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from jobpool.core.clock import Clock
 from jobpool.errors import QueueFull
+from jobpool.store.operations.admission import beyond
 from jobpool.store.statements.session import Session
-from jobpool.store.statements.validation import queue_full
 
 _PATIENCE = 9.0
 
@@ -52,4 +52,4 @@ class DepthGuard:
         session.run("add_room", jobs=jobs)
 
     def _full(self, jobs: int) -> QueueFull:
-        return queue_full(self._counted, self._limit, jobs)
+        return beyond(self._counted, self._limit, jobs)

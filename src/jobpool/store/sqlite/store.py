@@ -14,6 +14,7 @@ from typing import Any
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
 from jobpool.core.rules.admission import Admission
+from jobpool.store.operations.admission import Entrance
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
@@ -97,6 +98,7 @@ class SqliteStore(
         path = os.path.realpath(path)
         prepare(path, create=create, force_network=force_network)
         self._depth = DepthGuard(admission.stored_max, clock)
+        self._entrance = Entrance(admission, clock.monotonic_s)
         self._waker = Waker(run_directory(path))
         self._database = self._file = Database(path, clock)
         self._seen: int | None = None

@@ -14,7 +14,7 @@ from jobpool.core.application.codec import NAME as CODEC_NAME
 from jobpool.core.application.handler_spec import NAME, POOL_NAME
 from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
 from jobpool.core.jobs.uniform_batch import payloads_of, representatives
-from jobpool.errors import KeyConflict, QueueFull, UsageError
+from jobpool.errors import KeyConflict, UsageError
 
 TEXT_MAX = 255
 """Longest key, unique text or tenant, in characters."""
@@ -52,16 +52,6 @@ def check_new_jobs(jobs: Sequence[NewJob], now_ms: int | None) -> None:
         if complaint:
             which = f"job {index} of {len(jobs)}: " if len(jobs) > 1 else ""
             raise UsageError(f"{which}{complaint}; nothing was enqueued")
-
-
-def queue_full(held: int, most: int, jobs: int) -> QueueFull:
-    """Return the error for jobs that a queue has no room for."""
-    return QueueFull(
-        f"the queue holds {held:,} unfinished jobs of at most {most:,}; {jobs:,} more "
-        "were refused, and none of them was enqueued. Try again when supervisors have "
-        "caught up (`jobpool status` shows whether any runs), start more of them, "
-        "or raise depth_max in the configuration (see: jobpool manual enqueueing)"
-    )
 
 
 def key_conflict(

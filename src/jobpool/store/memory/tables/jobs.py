@@ -29,6 +29,7 @@ class JobTable:
         by_key: ids by kind and idempotency key.
         by_unique: ids of unfinished jobs by kind and unique text.
         runnable: by pool and kind, in the order in which they are leased.
+        of_tenant: runnable jobs of tenants, by the moment since when they are due.
         lanes: runnable jobs of kinds that quotas concern.
         pending: by the moment at which they fall due.
         expiring: jobs without an attempt that do not wait for others, by the moment at
@@ -48,6 +49,7 @@ class JobTable:
         self.by_key: dict[tuple[str, str], int] = {}
         self.by_unique: dict[tuple[str, str], int] = {}
         self.runnable: defaultdict[tuple[str, str], RankSet] = defaultdict(RankSet)
+        self.of_tenant: defaultdict[str, RankSet] = defaultdict(RankSet)
         self.lanes = LaneIndex()
         self.pending = RankSet()
         self.expiring = RankSet()
@@ -110,7 +112,7 @@ class JobTable:
         self.unfinished = 0
         for index in (self.by_key, self.by_unique):
             index.clear()
-        for members in (self.runnable, self.held, self.stopping):
+        for members in (self.runnable, self.of_tenant, self.held, self.stopping):
             members.clear()
         self.pending, self.expiring = RankSet(), RankSet()
         self.lanes.arrange(self.lanes.rules, ())
@@ -137,7 +139,7 @@ class JobTable:
 
     def tidy(self) -> None:
         """Drop index entries of kinds and runs that no longer have jobs."""
-        for index in (self.runnable, self.held, self.stopping):
+        for index in (self.runnable, self.of_tenant, self.held, self.stopping):
             for key in [key for key, members in index.items() if not members]:
                 del index[key]  # type: ignore[arg-type]
 
@@ -150,10 +152,7 @@ class JobTable:
             self.finished[state].add(rank)
             return
         if state is _RUNNABLE:
-            rank = rank_by_priority(new.priority, row.run_at_ms, job_id)
-            self.runnable[new.pool, new.kind].add(rank)
-            if not self.lanes.rules.is_empty:
-                self.lanes.enter(rank, row)
+            self._begin_to_wait(row)
         elif state is _PENDING:
             self.pending.add(rank_by_time(row.run_at_ms, job_id))
         elif row.held is not None:
@@ -175,10 +174,7 @@ class JobTable:
             self.finished[state].discard(rank)
             return
         if state is _RUNNABLE:
-            rank = rank_by_priority(new.priority, row.run_at_ms, job_id)
-            self.runnable[new.pool, new.kind].discard(rank)
-            if not self.lanes.rules.is_empty:
-                self.lanes.leave(rank, row)
+            self._cease_to_wait(row)
         elif state is _PENDING:
             self.pending.discard(rank_by_time(row.run_at_ms, job_id))
         elif row.held is not None:
@@ -190,3 +186,21 @@ class JobTable:
             del self.by_unique[new.kind, new.unique]
         if row.expires_at_ms is not None and not row.attempt and state is not _WAITING:
             self.expiring.discard(rank_by_time(row.expires_at_ms, job_id))
+
+    def _begin_to_wait(self, row: Row) -> None:
+        new = row.new
+        rank = rank_by_priority(new.priority, row.run_at_ms, row.id)
+        self.runnable[new.pool, new.kind].add(rank)
+        if new.tenant is not None:
+            self.of_tenant[new.tenant].add(rank_by_time(row.run_at_ms, row.id))
+        if not self.lanes.rules.is_empty:
+            self.lanes.enter(rank, row)
+
+    def _cease_to_wait(self, row: Row) -> None:
+        new = row.new
+        rank = rank_by_priority(new.priority, row.run_at_ms, row.id)
+        self.runnable[new.pool, new.kind].discard(rank)
+        if new.tenant is not None:
+            self.of_tenant[new.tenant].discard(rank_by_time(row.run_at_ms, row.id))
+        if not self.lanes.rules.is_empty:
+            self.lanes.leave(rank, row)
