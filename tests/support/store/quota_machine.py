@@ -353,7 +353,7 @@ class QuotaMachine(RuleBasedStateMachine):
         uses = self.uses(known, job)
         for use in uses:
             self.take(known, job, 0, use)
-        assert one.laned == known.is_laned(job.kind)
+        assert one.laned == known.is_laned(POOL_OF[job.kind], job.kind)
         assert (one.begin_within_s is not None) == any(
             known.limit(use.quota, use.value).pace for use in uses
         )
@@ -370,7 +370,7 @@ class QuotaMachine(RuleBasedStateMachine):
                 assert job.priority >= other.priority
                 is_equal = job.priority == other.priority
                 if job.batch == other.batch or (
-                    is_equal and not known.is_laned(job.kind)
+                    is_equal and not known.is_laned(POOL_OF[job.kind], job.kind)
                 ):
                     assert (job.run_at_ms, one.id) < (other.run_at_ms, number)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobpool.client.declare.retry import RetryRules, checked_count, read_rules
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX, check_kind
-from jobpool.core.config.options import growth_factor, soft_size
+from jobpool.core.config.readers import growth_factor, soft_size
 from jobpool.core.rules.limits import Limits
 from jobpool.core.rules.policy import Policy, Rerun
 from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes

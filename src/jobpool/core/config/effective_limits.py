@@ -22,6 +22,7 @@ from jobpool.core.rules.limits import Effective, Limits, resolve
 _DECORATOR = "decorator, or its default"
 _POOLS_OWN = ("breaker_after", "keep_output")
 """A decorator does not have them."""
+_WEIGHT = "weight"
 _CAP = "concurrency"
 """Over all hosts; no pool has one, either."""
 _MAXIMA = {"timeout": "timeout_max", "memory": "memory_max"}
@@ -62,7 +63,7 @@ def _limits_of(configuration: Configuration, spec: HandlerSpec) -> Iterator[Kind
         pool=pool.limits,
     )
     for key, option in KIND.items():
-        if key in BOUND:
+        if key in BOUND or key == _WEIGHT:
             continue  # of all its jobs, not of one
         field = field_of(KindSettings, key) if key.startswith("max_") else None
         if key in _POOLS_OWN:

@@ -9,7 +9,8 @@ import msgspec
 
 from jobpool.core.config import settings as st
 from jobpool.core.config.layers import EVERY, Layer, lookup, nearest
-from jobpool.core.config.options import BOUND, KIND, POOL, Size
+from jobpool.core.config.options import BOUND, KIND, POOL
+from jobpool.core.config.readers import Size
 from jobpool.core.config.sources import (
     DEFAULT,
     Machine,
@@ -119,6 +120,8 @@ def _pool_defaults(name: str, machine: Machine) -> dict[str, tuple[Any, str]]:
         field.name: field.default for field in msgspec.structs.fields(st.PoolSettings)
     }
     for key in POOL:
+        if key == "aging":
+            defaults[key] = "none", DEFAULT
         if key not in defaults:
             defaults[key] = (plain[field_of(st.PoolSettings, key)], DEFAULT)
     return defaults

@@ -13,7 +13,7 @@ from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.config.kinds import settings_of
 from jobpool.core.config.layers import EVERY, NAMED, nearest, quoted
 from jobpool.core.config.options import BOUND
-from jobpool.core.config.settings import QuotaSettings, Scope, Settings
+from jobpool.core.config.settings import Fair, QuotaSettings, Scope, Settings
 from jobpool.core.config.sources import Sources, Value, field_of, value_of
 from jobpool.core.rules.quotas.definition import (
     Limits,
@@ -27,6 +27,7 @@ from jobpool.core.rules.quotas.definition import (
 )
 from jobpool.core.rules.quotas.gcra import DELAY_MIN_S, pace
 from jobpool.core.rules.quotas.rules import filled
+from jobpool.core.rules.quotas.shares import KindRule, PoolRule
 from jobpool.core.units import show_duration
 from jobpool.errors import ConfigError
 
@@ -105,6 +106,8 @@ def published_limits(settings: Settings, report: AppReport) -> Limits:
     return Limits(
         quotas=(*quotas.values(), *caps),
         tenants=tuple(settings.tenants.values()),
+        pools=tuple(_pool_rules(settings)),
+        kinds=tuple(_kind_rules(settings, report)),
         aliases={
             alias: spec.kind
             for spec in report.handlers
@@ -119,6 +122,22 @@ def needs_of(settings: Settings, spec: HandlerSpec) -> tuple[Need, ...]:
     most = _cap_of(settings, spec)
     own = () if most is None else (own_cap(spec.kind, most)[1],)
     return (*spec.needs, *own)
+
+
+def _pool_rules(settings: Settings) -> Iterator[PoolRule]:
+    for pool in settings.pools:
+        fair = "" if pool.fair is Fair.NONE else pool.fair.value
+        rule = PoolRule(name=pool.name, fair=fair, aging_s=pool.aging_s)
+        if not rule.is_plain:
+            yield rule
+
+
+def _kind_rules(settings: Settings, report: AppReport) -> Iterator[KindRule]:
+    for spec in report.handlers:
+        own = settings_of(settings, spec)
+        if own.weight is not None:
+            for name in (spec.kind, *spec.aliases):
+                yield KindRule(kind=name, weight=own.weight)
 
 
 def remarks(settings: Settings, report: AppReport) -> Iterator[str]:

@@ -71,6 +71,15 @@ class Scope(StrEnum):
     """By each host alone."""
 
 
+class Fair(StrEnum):
+    """Who has shares of a pool's starts."""
+
+    NONE = "none"
+    """Nobody: what was due first begins first."""
+    TENANT = "tenant"
+    KIND = "kind"
+
+
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One pool: how many children it may have, and what each may use."""
 
@@ -111,6 +120,10 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     output_max_bytes: int = MIB
     """How much of an attempt's stdout and stderr is buffered."""
     keep_output: KeepOutput = KeepOutput.FAILED
+    fair: Fair = Fair.NONE
+    """Whose jobs take turns, within a priority."""
+    aging_s: float | None = None
+    """Time in which what waits rises by one priority; None: it does not."""
     breaker_after: int = SLOW_AFTER
     """A kind is slowed after this many different jobs crash in a row; 0: never."""
 
@@ -132,6 +145,8 @@ class KindSettings(msgspec.Struct, frozen=True, kw_only=True):
     keep_output: KeepOutput | None = None
     concurrency: int | None = None
     """Over all hosts."""
+    weight: float | None = None
+    """Its share, in pools that are fair by kind."""
 
 
 class QuotaSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -195,7 +195,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
             counts: dict[str, int] = {}
             for pool, names in kinds.items():
                 leasable = self._leasable(pool, names)
-                laned = claim.laned(leasable)
+                laned = claim.laned(pool, leasable)
                 known = leasable - laned
                 jobs = self._database.jobs
                 count = sum(
@@ -275,7 +275,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         takes the next.
         """
         pool, kinds, limit, ahead = wish
-        laned = claim.laned(kinds)
+        laned = claim.laned(pool, kinds)
         plain = self._best(pool, [kind for kind in kinds if kind not in laned], left)
         if not laned:
             for row in islice(plain, max(0, limit)):

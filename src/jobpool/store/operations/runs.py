@@ -103,7 +103,7 @@ class RunKeeping(Governing, Repairing):
                 "publish_limits", run_id=run.id, limits=encoded_limits(run.limits)
             )
             session.run("wake_misfits", run_id=run.id, now_ms=now_ms)
-        if run.limits.tenants or any(kind.needs for kind in kinds):
+        if run.limits.is_asking or any(kind.needs for kind in kinds):
             self._ask_for_quotas()
 
     def confirm(self, known: Watermark) -> None:

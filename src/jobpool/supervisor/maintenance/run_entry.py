@@ -84,7 +84,7 @@ class Entry:
             # the wish is remembered, and whoever enqueues is told.
             with suppress(FeatureHeldBack):
                 store.require(CODECS)
-        if self._run.limits.tenants or any(kind.needs for kind in kinds):
+        if self._run.limits.is_asking or any(kind.needs for kind in kinds):
             try:
                 store.require(QUOTAS)
             except FeatureHeldBack as exc:

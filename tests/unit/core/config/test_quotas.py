@@ -8,6 +8,7 @@ from jobpool.core.config.quotas import needs_of, published_limits, remarks
 from jobpool.core.config.settings import QuotaSettings
 from jobpool.core.rules.quotas.definition import Need, Quota, Tenant
 from jobpool.core.rules.quotas.rate import Rate
+from jobpool.core.rules.quotas.shares import KindRule, PoolRule
 from jobpool.errors import ConfigError
 from support.configuring import build, toml
 
@@ -157,3 +158,38 @@ def test_a_burst_that_slows_its_rate_is_remarked():
     assert "a burst of 2 has the whole rate" in remark
     slow = AppReport(quotas=(Quota(name="s", rate=Rate(1, 60), burst=1), STRIPE))
     assert list(remarks(settings(), slow)) == []
+
+
+def test_what_is_said_of_pools_and_weights_is_published():
+    """Of pools only what is not the plain order; of kinds also by their old names."""
+    text = """
+[pools.io]
+fair = "tenant"
+aging = "1/m"
+[pools.cpu]
+fair = "none"
+[kinds."shop.charge"]
+weight = 3
+[tenants.acme]
+weight = 0.5
+"""
+    found = build(files=toml(text))
+    assert found.values["pools.io.aging"].shown == "1/m"
+    limits = published_limits(found.settings, REPORT)
+    assert limits.pools == (PoolRule(name="io", fair="tenant", aging_s=60.0),)
+    assert limits.kinds == (KindRule(kind="shop.charge", weight=3.0),)
+    assert limits.is_asking
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('[pools.io]\nfair = "all"', "expected one of none, tenant, kind"),
+        ('[pools.io]\naging = "fast"', "is not a rate"),
+        ("[kinds.k]\nweight = 0", "a weight from 0.01 to 1000"),
+    ],
+)
+def test_what_a_pool_cannot_be_is_refused(line, said):
+    """With what it can be."""
+    with pytest.raises(ConfigError, match=said):
+        build(files=toml(line))

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from jobpool.core.config.options import KEPT, KIND, POOL, TOP, growth_factor
+from jobpool.core.config.options import KEPT, KIND, POOL, TOP
+from jobpool.core.config.readers import growth_factor
 from jobpool.core.jobs.job import NewJob
 from jobpool.core.units import duration_s, show_duration, show_size, size_bytes
 from jobpool.errors import ConfigError, UsageError

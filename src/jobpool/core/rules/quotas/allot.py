@@ -15,6 +15,7 @@ from jobpool.core.rules.quotas import budget
 from jobpool.core.rules.quotas.breaker import Breaker
 from jobpool.core.rules.quotas.gcra import available, next_at_us
 from jobpool.core.rules.quotas.rules import FOREVER_MS, Limit, Use
+from jobpool.core.rules.quotas.shares import Share, deal
 from jobpool.core.rules.quotas.window import Window
 
 _UNLIMITED = 2**62
@@ -31,6 +32,10 @@ class LaneState(NamedTuple):
     vtime: float
     """Among the same rank, the lower goes first."""
     uses: tuple[Use, ...]
+    share: Share | None = None
+    """Whose turn its jobs take, in a fair pool; such a pool has no lane without one."""
+    jobs: int = _UNLIMITED
+    """So many of its jobs are the next of their pool, where that was counted."""
 
 
 class BucketState(NamedTuple):
@@ -86,8 +91,9 @@ def allot(
     another call after fewer were found than allotted.
 
     Lanes of the same rank get alike, the first ones more where it does not come out
-    even. A lane is blocked only if none of its jobs could begin even if all others got
-    nothing: they may turn out to have no jobs.
+    even; but those that have shares get what their shares say (`shares.deal`). A lane
+    is blocked only if none of its jobs could begin even if all others got nothing:
+    they may turn out to have no jobs.
 
     Args:
         lanes: in any order.
@@ -108,23 +114,48 @@ def allot(
     now_left = want - ahead if ahead else _UNLIMITED
     given: Counter[int] = Counter()
     for _, group in groupby(ordered, key=lambda lane: lane.rank):
-        open_lanes = [lane for lane in group if blocked[lane.id] is None]
-        costs = {
-            lane.id: [cost for cost in _costs(lane, buckets, now_ms) if cost[1]]
-            for lane in open_lanes
-        }
-        first = _share(costs, max(0, min(want, now_left)), room)
+        turn = _Turn(
+            [lane for lane in group if blocked[lane.id] is None], buckets, now_ms
+        )
+        first = turn.give(max(0, min(want, now_left)), room)
         now_left -= first.total()
         spare = {bucket: min(room[bucket], for_ahead[bucket]) for bucket in room}
-        later = _share(costs, max(0, want - first.total()), spare)
+        later = turn.give(max(0, want - first.total()), spare)
         for lane_id, count in later.items():
-            for bucket, cost in costs[lane_id]:
+            for bucket, cost in turn.costs[lane_id]:
                 room[bucket] -= count * cost
                 for_ahead[bucket] -= count * cost
         given += first + later
     return tuple(
         blocked[lane.id] or _open(lane, given[lane.id], buckets) for lane in ordered
     )
+
+
+class _Turn:
+    """The open lanes of one rank."""
+
+    def __init__(
+        self,
+        lanes: Sequence[LaneState],
+        buckets: Mapping[int, BucketState],
+        now_ms: int,
+    ) -> None:
+        self.costs = {
+            lane.id: [cost for cost in _costs(lane, buckets, now_ms) if cost[1]]
+            for lane in lanes
+        }
+        self._shares = [(lane.id, lane.share) for lane in lanes if lane.share]
+        self._vtimes: dict[str, float] = {}
+        self._most = {lane.id: lane.jobs for lane in lanes}
+
+    def give(self, budget: int, room: _Room) -> Counter[int]:
+        """Give jobs to lanes, and take their permits out of *room*."""
+        if self._shares:
+            return deal(self._shares, self.costs, budget, room, self._vtimes)
+        given = _share(self.costs, budget, room, self._most)
+        for lane, count in given.items():
+            self._most[lane] -= count
+        return given
 
 
 def cost_in(limit: Limit, cost: int) -> int:
@@ -155,7 +186,10 @@ def room_in(bucket: BucketState, now_ms: int) -> int:
 
 
 def _share(
-    costs: Mapping[int, Sequence[tuple[int, int]]], budget: int, room: _Room
+    costs: Mapping[int, Sequence[tuple[int, int]]],
+    budget: int,
+    room: _Room,
+    most: Mapping[int, int],
 ) -> Counter[int]:
     """Give jobs to lanes, and take their permits out of *room*.
 
@@ -165,6 +199,7 @@ def _share(
         costs: bucket and permits of a job, by lane, in order.
         budget: most jobs.
         room: permits by bucket; is changed.
+        most: jobs of each lane.
     """
     given: Counter[int] = Counter()
     lanes = list(costs)
@@ -176,7 +211,7 @@ def _share(
         for lane in lanes:
             fair = min((shares[at] // cost for at, cost in costs[lane]), default=turn)
             fits = min((room[at] // cost for at, cost in costs[lane]), default=turn)
-            count = min(max(1, min(fair, turn)), fits, budget)
+            count = min(max(1, min(fair, turn)), fits, budget, most[lane] - given[lane])
             if count > 0:
                 for at, cost in costs[lane]:
                     room[at] -= count * cost

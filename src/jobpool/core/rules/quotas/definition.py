@@ -10,6 +10,7 @@ import msgspec
 from jobpool.core.rules.quotas.breaker import BreakerRule
 from jobpool.core.rules.quotas.budget import RETRIES, RetryBudget
 from jobpool.core.rules.quotas.rate import Rate
+from jobpool.core.rules.quotas.shares import KindRule, PoolRule
 from jobpool.core.units import show_duration
 from jobpool.errors import ConfigError
 
@@ -91,7 +92,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     rate: Rate | None = None
     burst: int | None = None
     weight: float | None = None
-    """Its share, for a later release."""
+    """Its share, in pools that are fair by tenant; 1 if nobody says anything."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,8 +103,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     quotas: tuple[Quota, ...] = ()
     tenants: tuple[Tenant, ...] = ()
+    pools: tuple[PoolRule, ...] = ()
+    """Those in which jobs go before each other in another way than in all others."""
+    kinds: tuple[KindRule, ...] = ()
     aliases: Mapping[str, str] = {}
     """Former names of kinds with needs, and the kinds: jobs stored with them count."""
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether older code, which leases in the plain order alone, is to stop."""
+        budgets = (self.retry_budget, *(one.retry_budget for one in self.kinds))
+        return bool(self.tenants or self.pools or any(budgets))
+
     retry_budget: RetryBudget | None = None
     """Of the whole fleet."""
 
@@ -115,7 +126,7 @@ def own_cap(kind: str, concurrency: int) -> tuple[Quota, Need]:
 
 
 def parse_weight(value: object, what: str = "weight") -> float:
-    """Read a tenant's weight.
+    """Read the weight of a tenant or a kind.
 
     Raises:
         ConfigError: it is not a number from 0.01 to 1000.

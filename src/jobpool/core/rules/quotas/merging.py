@@ -10,9 +10,11 @@ import msgspec
 from jobpool.core.rules.quotas.budget import RETRIES, RetryBudget, of_quota
 from jobpool.core.rules.quotas.definition import Limits, Quota, Tenant
 from jobpool.core.rules.quotas.rate import Rate
+from jobpool.core.rules.quotas.shares import KindRule, PoolRule
 from jobpool.core.units import show_duration
 
 _Numbers = TypeVar("_Numbers", Quota, Tenant)
+_Rule = TypeVar("_Rule", PoolRule, KindRule)
 
 
 def stricter_quota(
@@ -82,6 +84,56 @@ def newest_budgets(
         if quota.retry_budget is not None and not quota.host_only:
             found[of_quota(name)] = quota.retry_budget
     return found
+
+
+def newest_pools(
+    said: Iterable[tuple[str, Limits]], differing: list[str]
+) -> dict[str, PoolRule]:
+    """Return what holds for pools that are not as all others: the newest word.
+
+    Args:
+        said: who publishes what, the newest version of the application last.
+        differing: gets a sentence for each that two say differently.
+    """
+    rules = [(who, one.name, one) for who, limits in said for one in limits.pools]
+    return {
+        name: one
+        for name, one in _newest("pool", rules, differing).items()
+        if not one.is_plain
+    }
+
+
+def newest_kinds(
+    said: Iterable[tuple[str, Limits]], differing: list[str]
+) -> dict[str, KindRule]:
+    """Return what holds for kinds, as `newest_pools` does."""
+    rules = [(who, one.kind, one) for who, limits in said for one in limits.kinds]
+    return _newest("kind", rules, differing)
+
+
+def _newest(
+    what: str, rules: Iterable[tuple[str, str, _Rule]], differing: list[str]
+) -> dict[str, _Rule]:
+    merged: dict[str, tuple[str, _Rule]] = {}
+    for label, name, rule in rules:
+        other, known = merged.get(name, (label, rule))
+        if known != rule:
+            differing.append(
+                f"{what} {name}: {other} says {rule_shown(known)}, {label} says "
+                f"{rule_shown(rule)}; the newer application's word holds"
+            )
+        merged[name] = label, rule
+    return {name: rule for name, (_, rule) in merged.items()}
+
+
+def rule_shown(rule: PoolRule | KindRule) -> str:
+    """Return a rule as one reads it: ``fair by tenant, rises each 1min``."""
+    if isinstance(rule, KindRule):
+        return f"weight {rule.weight:g}"
+    parts = [f"fair by {rule.fair}"] if rule.fair else []
+    if rule.aging_s is not None:
+        parts.append(f"a priority higher every {show_duration(rule.aging_s)}")
+    return ", ".join(parts) or "the plain order"
 
 
 def shown(numbers: Quota | Tenant) -> str:

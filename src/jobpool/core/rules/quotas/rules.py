@@ -21,10 +21,13 @@ from jobpool.core.rules.quotas.gcra import Pace, pace
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.merging import (
     newest_budgets,
+    newest_kinds,
+    newest_pools,
     stricter_quota,
     stricter_tenant,
 )
 from jobpool.core.rules.quotas.rate import Rate
+from jobpool.core.rules.quotas.shares import BY_KIND, BY_TENANT, KindRule, PoolRule
 
 EVERYBODY_ELSE = "*"
 """The tenant whose rule holds for those without one of their own."""
@@ -108,7 +111,9 @@ class Rules:
         quotas: by name, as they are in force; ``kind:K`` for a kind's own cap.
         tenants: by name.
         budgets: of retries, by the quota whose buckets they are (`budget.names_of`).
-        differing: sentences about quotas that runs publish in different ways.
+        pools: by name; only those that are fair or aged.
+        kinds: by name; only those of which anything is said.
+        differing: sentences about what runs publish in different ways.
     """
 
     def __init__(
@@ -120,6 +125,8 @@ class Rules:
         needs: Mapping[str, tuple[Need, ...]],
         tenants: Mapping[str, Tenant],
         budgets: Mapping[str, RetryBudget],
+        pools: Mapping[str, PoolRule],
+        kinds: Mapping[str, KindRule],
         pauses: Sequence[Pause],
         differing: tuple[str, ...],
     ) -> None:
@@ -128,6 +135,8 @@ class Rules:
         self.quotas = quotas
         self.tenants = tenants
         self.budgets = budgets
+        self.pools = pools
+        self.kinds = kinds
         self.differing = differing
         self._needs = needs
         self._closed = {(one.what, one.name): one for one in pauses}
@@ -139,21 +148,45 @@ class Rules:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no job of any kind can be held back."""
-        return not (self._needs or self._concerns_tenants or self.budgets)
+        """Whether jobs of all kinds are leased in the plain order."""
+        return not (self._needs or self._concerns_tenants or self.budgets or self.pools)
 
     @property
     def _concerns_tenants(self) -> bool:
         return self._limits_tenants or bool(self._paused_tenants)
 
-    def is_laned(self, kind: str) -> bool:
-        """Return whether jobs of a kind are leased from lanes."""
-        return self._concerns_tenants or kind in self._needs or self.is_budgeted(kind)
-
     def is_budgeted(self, kind: str) -> bool:
         """Return whether retries of a kind's jobs are under a budget."""
         needed = ((need.quota, "") for need in self.needs_of(kind))
         return bool(self.budgets) and any(names_of(self.budgets, kind, needed))
+
+    def is_laned(self, pool: str, kind: str) -> bool:
+        """Return whether jobs of a kind in a pool are leased from lanes."""
+        needs_room = kind in self._needs or self.is_budgeted(kind)
+        return self._concerns_tenants or pool in self.pools or needs_room
+
+    def fair(self, pool: str) -> str:
+        """Return who has shares of a pool: ``tenant``, ``kind`` or, empty, nobody."""
+        rule = self.pools.get(pool)
+        return rule.fair if rule else ""
+
+    def aging_ms(self, pool: str) -> float:
+        """Return in which time what waits in a pool rises by one priority; 0: never."""
+        rule = self.pools.get(pool)
+        return rule.aging_ms if rule else 0.0
+
+    def who(self, pool: str, kind: str, tenant: str | None) -> str:
+        """Return whose share of a fair pool a job's start is taken from."""
+        return kind if self.fair(pool) == BY_KIND else tenant or ""
+
+    def weight(self, pool: str, kind: str, tenant: str | None) -> float:
+        """Return the weight of that share; jobs without a tenant have weight 1."""
+        if self.fair(pool) == BY_KIND:
+            rule = self.kinds.get(kind)
+            return rule.weight if rule else 1.0
+        if self.fair(pool) == BY_TENANT and tenant is not None:
+            return self._tenant(tenant).weight or 1.0
+        return 1.0
 
     def needs_of(self, kind: str) -> tuple[Need, ...]:
         """Return what a job of a kind takes, by quota; without tenants' rules."""
@@ -243,9 +276,9 @@ def rules(
 
     Where runs differ, the stricter number holds: the smaller cap, the slower rate, the
     smaller burst. A kind needs what any run says it needs, at the highest cost. What a
-    quota counts by, its scope, its times, its breaker, and all budgets are as the
-    newest version of the application has them. What an operator has set takes
-    precedence over all of them.
+    quota counts by, its scope, its times, its breaker, budgets, and what is said of
+    pools and kinds are as the newest version of the application has them. What an
+    operator has set takes precedence over all of them.
 
     Args:
         published: by living runs.
@@ -272,6 +305,7 @@ def rules(
             of_kind = needs.setdefault(kind, {})
             for need in wanted:
                 of_kind[need.quota] = max(need.cost, of_kind.get(need.quota, 0))
+    said = [(run.label, run.limits) for run in runs]
     in_force = {name: quota for name, (_, quota) in quotas.items()}
     ends: list[int] = []
     for override in overrides:
@@ -298,6 +332,8 @@ def rules(
         needs=_in_store(in_force, needs),
         tenants=who_rules,
         budgets=newest_budgets((run.limits for run in runs), in_force),
+        pools=newest_pools(said, differing),
+        kinds=newest_kinds(said, differing),
         pauses=closed,
         differing=tuple(differing),
     )

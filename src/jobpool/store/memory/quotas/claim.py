@@ -60,11 +60,11 @@ class Claim:
         self._contested: list[Use] = []
         self.opens_at_ms: int | None = None
 
-    def laned(self, kinds: Collection[str]) -> set[str]:
-        """Return which of these kinds quotas concern."""
+    def laned(self, pool: str, kinds: Collection[str]) -> set[str]:
+        """Return which of these kinds of a pool are leased from lanes."""
         if self._rules.is_empty:
             return set()
-        return {kind for kind in kinds if self._rules.is_laned(kind)}
+        return {kind for kind in kinds if self._rules.is_laned(pool, kind)}
 
     def heads(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from jobpool.core.formats import QUOTAS
 from jobpool.core.rules.quotas.allot import BucketState
-from jobpool.core.rules.quotas.definition import Need
+from jobpool.core.rules.quotas.definition import Limits, Need
 from jobpool.core.rules.quotas.rules import (
     Pause,
     Published,
@@ -88,6 +88,5 @@ def _published(database: MemoryDatabase) -> Iterable[Published]:
             needs=needs.get(run.id, {}),
         )
         for run in database.runs.values()
-        if run.ended_at_ms is None
-        and (run.limits.quotas or run.limits.tenants or run.id in needs)
+        if run.ended_at_ms is None and (run.limits != Limits() or run.id in needs)
     ]

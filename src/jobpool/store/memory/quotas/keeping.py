@@ -88,7 +88,7 @@ class QuotaKeeping:
 
     def _ask_for_quotas(self, run: Run, kinds: Sequence[KindRecord]) -> None:
         """Have older code lease no more, if a run's application has quotas."""
-        if run.limits.tenants or any(kind.needs for kind in kinds):
+        if run.limits.is_asking or any(kind.needs for kind in kinds):
             self._database.want_format(QUOTAS)
 
     def _forget_quotas(self, now_ms: int, before_ms: int) -> None:

@@ -78,7 +78,7 @@ class LaneIndex:
     def enter(self, rank: int, row: Row) -> None:
         """Add a job that has become runnable, if rules concern its kind."""
         new = row.new
-        if not self.rules.is_laned(new.kind):
+        if not self.rules.is_laned(new.pool, new.kind):
             return
         values = self.values_of(row)
         number = lane_id(new.pool, new.kind, new.priority, new.tenant, values)

@@ -121,7 +121,7 @@ def _where(known: InForce, asked: Kinds, *, laned: bool) -> Kinds:
     """Return the kinds that are laned, or are not, without pools that have none."""
     rules = known.rules
     found = {
-        pool: [kind for kind in names if rules.is_laned(kind) is laned]
+        pool: [kind for kind in names if rules.is_laned(pool, kind) is laned]
         for pool, names in asked.items()
     }
     return {pool: names for pool, names in found.items() if names}

@@ -184,8 +184,8 @@ class QuotaReading(Governing):
 def _waiting(session: Session, rules: Rules) -> list[Waiting]:
     """Return the runnable jobs that need something, by what they count by."""
     rows = session.rows("laned_jobs")
-    kinds = {kind for _, kind, *_ in session.rows("kinds_that_wait")}
-    laned = sorted(kind for kind in kinds if rules.is_laned(kind))
+    pairs = session.rows("kinds_that_wait")
+    laned = sorted({kind for pool, kind in pairs if rules.is_laned(pool, kind)})
     if laned:
         rows += session.rows(
             "unstamped_jobs", kinds=as_json(laned), limit=UNSTAMPED_MAX

@@ -26,6 +26,7 @@ from jobpool.core.rules.quotas.rules import (
     Use,
     rules,
 )
+from jobpool.core.rules.quotas.shares import KindRule, PoolRule
 
 NOW_MS = 1_800_000_000_000
 STRIPE = Quota(name="stripe", rate=Rate(10, 1), burst=20, concurrency=8)
@@ -52,7 +53,7 @@ def compiled(*published, now_ms=NOW_MS, **more):
 def test_without_anything_nothing_is_held_back():
     found = compiled(Published(run_id="r", label="a"))
     assert found.is_empty
-    assert not found.is_laned("pay")
+    assert not found.is_laned("io", "pay")
     assert found.uses("pay", "acme", {}) == ()
     assert found.limit("stripe", "") == Limit()
 
@@ -61,8 +62,8 @@ def test_a_kind_is_leased_from_lanes_if_it_needs_a_quota():
     found = compiled(run(STRIPE, VENDOR, FAIR), version=7)
     assert not found.is_empty
     assert found.version == 7
-    assert found.is_laned("pay")
-    assert not found.is_laned("report")
+    assert found.is_laned("io", "pay")
+    assert not found.is_laned("io", "report")
 
 
 def test_a_job_of_a_kinds_former_name_counts_as_well():
@@ -105,7 +106,7 @@ def test_a_kinds_own_cap_is_a_quota_of_its_own():
 def test_what_each_host_counts_alone_is_not_the_stores():
     quota = Quota(name="gpu", concurrency=1, host_only=True)
     found = compiled(run(quota, needs={"train": (Need("gpu"),)}))
-    assert not found.is_laned("train")
+    assert not found.is_laned("io", "train")
     assert found.is_empty
 
 
@@ -216,14 +217,14 @@ def test_a_cap_can_be_set_for_a_kind_that_has_none():
     found = compiled(
         run(needs={}), overrides=[Override(quota="kind:pay", concurrency=2)]
     )
-    assert found.is_laned("pay")
+    assert found.is_laned("io", "pay")
     assert found.limit("kind:pay", "") == Limit(concurrency=2)
 
 
 def test_a_rule_of_tenants_concerns_every_kind():
     """But not a job without a tenant."""
     found = compiled(run(needs={}, tenants=[Tenant(name="*", concurrency=3)]))
-    assert found.is_laned("whatever")
+    assert found.is_laned("io", "whatever")
     assert found.uses("whatever", "acme", {}) == (
         Use(bucket_id(TENANT, "acme"), TENANT, "acme", 1),
     )
@@ -284,7 +285,7 @@ def test_of_a_paused_quota_nothing_begins(until_ms, closed):
 def test_of_a_paused_tenant_nothing_begins_of_any_kind():
     """Without any other rule, and other tenants are not concerned."""
     found = compiled(run(needs={}), pauses=[Pause(what=TENANT, name="acme")])
-    assert found.is_laned("whatever")
+    assert found.is_laned("io", "whatever")
     ((bucket, quota, value, _),) = found.uses("whatever", "acme", {})
     assert (bucket, quota, value) == (bucket_id(TENANT, "acme"), TENANT, "acme")
     assert found.limit(quota, value).closed_until_ms == FOREVER_MS
@@ -310,3 +311,37 @@ def test_the_first_end_of_anything_that_was_set_ends_the_rules():
         pauses=[Pause(what=TENANT, name="acme", until_ms=NOW_MS + 20)],
     )
     assert found.until_ms == NOW_MS + 20
+
+
+def test_in_a_fair_or_aged_pool_all_kinds_are_laned():
+    """What is said of a pool is as the newest application has it; others are named."""
+    fair = PoolRule(name="io", fair="tenant", aging_s=60.0)
+    older = Limits(pools=(PoolRule(name="io", fair="kind"),))
+    newer = Limits(pools=(fair, PoolRule(name="cpu")))
+    runs = [
+        Published(run_id=label, label=label, app_since_ms=since, limits=limits)
+        for label, since, limits in (("new", 2, newer), ("old", 1, older))
+    ]
+    found = compiled(*runs)
+    assert not found.is_empty
+    assert found.pools == {"io": fair}
+    assert found.is_laned("io", "whatever")
+    assert not found.is_laned("cpu", "whatever")
+    assert found.uses("whatever", "acme", {}) == ()
+    (said,) = found.differing
+    assert said.startswith("pool io: old says fair by kind, new says fair by tenant")
+
+
+def test_weights_are_of_those_who_have_shares():
+    """A tenant's is its own, or everybody's; jobs without a tenant count as one."""
+    limits = Limits(
+        pools=(PoolRule(name="io", fair="tenant"), PoolRule(name="cpu", fair="kind")),
+        kinds=(KindRule(kind="k", weight=4.0),),
+        tenants=(Tenant(name="acme", weight=3.0), Tenant(name="*", weight=0.5)),
+    )
+    found = compiled(Published(run_id="r", label="r", limits=limits))
+    assert [found.weight("io", "k", who) for who in ("acme", "b", None)] == [3, 0.5, 1]
+    assert [found.weight("cpu", kind, "acme") for kind in ("k", "other")] == [4, 1]
+    assert found.who("io", "k", None) == ""
+    assert found.who("io", "k", "acme") == "acme"
+    assert found.who("cpu", "k", "acme") == "k"

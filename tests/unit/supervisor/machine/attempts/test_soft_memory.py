@@ -5,7 +5,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from jobpool.core.config.options import soft_size
+from jobpool.core.config.readers import soft_size
 from jobpool.core.config.settings import MIB
 from jobpool.core.events import MemorySoftPassed
 from jobpool.core.rules.limits import Limits, PoolLimits, resolve
