@@ -3,8 +3,8 @@
 In a *fair* pool, those who wait (tenants, or kinds) have *shares* of the starts of each
 priority, by weight: deficit round robin. Each has a virtual time, to which a start adds
 ``1 / weight``, and the least one is next. The *clock* of a priority is the time that
-claims have come to: a share counts as no less, so what was idle, blocked or unknown is
-owed nothing.
+claims have come to, that of the last start (`last_turn`): a share counts as no less, so
+what was idle, blocked or unknown is owed nothing.
 
 In an *aged* pool a job rises by one priority whenever it has waited for ``aging_s``.
 All rise alike, so the order never changes: it is that of `aged_ms`.
@@ -68,6 +68,15 @@ class Share(NamedTuple):
 def effective(vtime: float, clock: float) -> float:
     """Return what a stored virtual time counts as."""
     return max(vtime, clock)
+
+
+def last_turn(share: Share, starts: int) -> float:
+    """Return the virtual time of the last of some starts of a share.
+
+    The largest one of a claim is the clock from then on. By the first ones, whoever
+    comes after a claim of 64 jobs of one tenant would go before it 64 times.
+    """
+    return share.vtime + (starts - 1) / share.weight
 
 
 def aged_ms(priority: int, run_at_ms: int, aging_ms: float) -> float:
