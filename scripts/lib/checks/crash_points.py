@@ -23,6 +23,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 from support.crash_points import filter as crash_filter
@@ -59,7 +60,7 @@ def main() -> int:
         points = _all_points(pool, names)
         known = len(points)
         if options.points:
-            points = rng.sample(points, min(options.points, known))
+            points = _spread(points, options.points, rng)
         hits = list(zip(points, pool.imap(run_point, points, 8), strict=False))
         cuts = list(cuts_of(names, options.power_cuts, rng))
         outages = list(zip(cuts, pool.imap(cut_the_power, cuts, 8), strict=False))
@@ -90,6 +91,27 @@ def _options() -> argparse.Namespace:
 
 def _all_points(pool: Any, names: Iterable[str]) -> list[Point]:
     return [p for found in pool.imap(_points_of_both, names) for p in found]
+
+
+def _spread(points: list[Point], count: int, rng: random.Random) -> list[Point]:
+    """Return some points: of each operation as many, and of each of its calls.
+
+    Most points are where a page is read or memory asked for, and in migrations. What
+    loses or tears data is at the few calls that sync, lock, truncate or unlink.
+    """
+    calls: dict[tuple[str, str], list[Point]] = {}
+    for point in rng.sample(points, len(points)):
+        calls.setdefault((point.operation, point.call), []).append(point)
+    operations: dict[str, list[list[Point]]] = {}
+    for (operation, _), found in rng.sample(list(calls.items()), len(calls)):
+        operations.setdefault(operation, []).append(found)
+    return _in_turn(map(_in_turn, operations.values()))[:count]
+
+
+def _in_turn(lists: Iterable[list[Point]]) -> list[Point]:
+    """Return what is in the lists, one of each at a time."""
+    turns = zip_longest(*lists)
+    return [point for turn in turns for point in turn if point is not None]
 
 
 def _points_of_both(name: str) -> list[Point]:

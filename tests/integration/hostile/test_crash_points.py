@@ -1,9 +1,4 @@
-"""A sample of crash points and power cuts in each run.
-
-`scripts/crash-points` takes all.
-
-`scripts/crash-points` without arguments takes all of them.
-"""
+"""A sample of crash points and power cuts; `scripts/crash-points` takes all of them."""
 
 import errno
 import json
@@ -21,7 +16,7 @@ from support.crash_points.operations import OPERATIONS
 from support.crash_points.point import Case, Point
 
 TOP = Path(__file__).parents[3]
-POINTS, POWER_CUTS, MOVES = 1000, 200, 30
+POINTS, POWER_CUTS, MOVES = 400, 200, 30
 pytestmark = pytest.mark.skipif(
     not crash_filter.is_available(),
     reason="this kernel or architecture cannot tell a parent of system calls "
