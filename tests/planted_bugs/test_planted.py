@@ -10,6 +10,7 @@ from planted_bugs.bug import Layer, Promise
 from planted_bugs.crashing import CRASH_BUGS
 from planted_bugs.sowing import check
 from planted_bugs.suites import SUITE_BUGS
+from simulation.many import sample
 from simulation.planted import planted
 from simulation.simulate import run_seed
 from support.crash_points import filter as crash_filter
@@ -68,6 +69,12 @@ def test_every_planted_bug_was_seen():
     """A test that cannot fail proves nothing."""
     assert [bug.name for bug in BUGS if bug.name not in FOUND] == []
     assert len(SOON_SEEN) + len(CRASH_BUGS) >= PLANTED_HERE_MIN
+
+
+def test_every_gate_runs_the_lives_in_which_planted_bugs_were_seen():
+    """However few lives it samples, those are among them."""
+    seen_in = {one.seeds - 1 for one in FOUND.values() if one.seeds}
+    assert seen_in <= set(sample())
 
 
 def test_every_promise_is_broken_by_a_bug():

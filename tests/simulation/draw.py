@@ -107,9 +107,27 @@ LASTING_S = {
 
 def draw(seed: int) -> Plan:
     """Return the scenario of a seed."""
+    _, plan = _drawn(seed)
+    return plan
+
+
+def is_usual(seed: int) -> bool:
+    """Say whether a seed's scenario has nothing that is drawn into few."""
+    before, plan = _drawn(seed)
+    return before is plan
+
+
+def _drawn(seed: int) -> tuple[Plan, Plan]:
+    """Return the scenario of a seed, before and after what is drawn into few."""
     r = Random(seed)
     if r.random() < KILLERS_SHARE:
-        return draw_killers(r, seed)
+        plan = draw_killers(r, seed)
+        return plan, plan
+    plan = _common(r, seed)
+    return plan, with_quotas(with_schedules(with_versions(plan)))
+
+
+def _common(r: Random, seed: int) -> Plan:
     shared = r.random() < 0.5
     supervisors = r.choice((1, 1, 2, 2, 3)) if shared else r.choice((1, 1, 1, 2))
     pools = [("cpu", r.choice((1, 2, 3)), 0)]
@@ -129,7 +147,7 @@ def draw(seed: int) -> Plan:
         jobs = [_completing(job) for job in jobs]
     # By dice of its own: what else a seed stands for is as it was.
     jobs = _snoozing(Random(f"{seed} snoozes"), jobs)
-    plan = Plan(
+    return Plan(
         seed=seed,
         shared=shared,
         supervisors=supervisors,
@@ -144,7 +162,6 @@ def draw(seed: int) -> Plan:
         quiet_at_s=quiet_at_s,
         hooks=r.random() < 0.3,
     )
-    return with_quotas(with_schedules(with_versions(plan)))
 
 
 def _jobs(

@@ -13,7 +13,7 @@ import pytest
 from jobpool.core.rules.quotas.definition import Need, Quota
 from jobpool.core.rules.quotas.rate import Rate
 from simulation.draw import draw
-from simulation.many import run_many, run_some
+from simulation.many import run_many, run_some, sample
 from simulation.plan import Fate, Fault, JobPlan, Plan, QuotasPlan
 from simulation.planted import planted
 from simulation.rare import RARE
@@ -22,7 +22,6 @@ from simulation.simulate import run, run_seed
 from simulation.store import Link
 from support.store.history import Started
 
-SEEDS = 5000
 ENOUGH = 5
 """Failed seeds: one is shown; a fault that all meet would take hours to be sought."""
 EVENTS = 2000
@@ -33,17 +32,18 @@ SHRINKABLE = "run again what must not"
 @pytest.mark.timeout(600)
 def test_every_promise_holds_in_thousands_of_lives() -> None:
     """No seed breaks an invariant, and together they meet every rare event."""
-    sums = run_many(0, SEEDS, processes=min(2, os.cpu_count() or 1), enough=ENOUGH)
+    seeds, processes = sample(), min(2, os.cpu_count() or 1)
+    sums = run_many(seeds, processes=processes, enough=ENOUGH)
     if sums.failed:
         pytest.fail(story(shrink(run_seed(min(sums.failed)))))
-    assert sums.seeds == SEEDS
+    assert sums.seeds == len(seeds)
     assert [name for name in RARE if not sums.sometimes[name]] == []
 
 
 def test_lives_are_short() -> None:
     """A check that supervisors go on with in hours of quiet would be most of a life."""
     seeds = 30
-    assert run_some(0, seeds).events < seeds * EVENTS
+    assert run_some(range(seeds)).events < seeds * EVENTS
 
 
 def test_a_seed_is_reproducible() -> None:
@@ -75,7 +75,7 @@ def test_a_seed_is_reproducible_in_every_process() -> None:
 def test_a_failure_is_shrunk_and_reported_whole() -> None:
     """It names its seed, drops what does not matter, and gives the job's history."""
     with planted(SHRINKABLE):
-        seed = min(run_some(0, 40, enough=1).failed)
+        seed = min(run_some(range(40), enough=1).failed)
         result = run_seed(seed)
         small = shrink(result)
     assert len(small.plan.jobs) <= len(result.plan.jobs)

@@ -39,9 +39,8 @@ def main() -> int:
     began_s = time.monotonic()
     until_s = began_s + 60 * given.minutes if given.minutes else float("inf")
     said = _Said()
-    sums = run_many(
-        given.seed0, given.seeds, processes=given.jobs, said=said, until_s=until_s
-    )
+    seeds = range(given.seed0, given.seed0 + given.seeds)
+    sums = run_many(seeds, processes=given.jobs, said=said, until_s=until_s)
     figures = figures_of(sums, given.seed0, time.monotonic() - began_s)
     if given.json:
         given.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
