@@ -2,6 +2,7 @@
 
 import json
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -75,8 +76,40 @@ def site(tmp_path):
         yield site
 
 
-def test_innocents_beside_a_host_killer_are_not_charged(site):
+# -- jobs that kill their host, each on a site of its own; most of it is waiting ------
+
+
+@pytest.fixture(scope="module")
+def striking(tmp_path_factory):
+    """Let all killers strike, beside each other; return what finds each out."""
+
+    def find_out(kind):
+        with Site(tmp_path_factory.mktemp(kind), APP, config=CONFIG) as site:
+            FOUND_OUT[kind](site)
+
+    with ThreadPoolExecutor(len(FOUND_OUT)) as pool:
+        yield {kind: pool.submit(find_out, kind) for kind in FOUND_OUT}
+
+
+def test_innocents_beside_a_host_killer_are_not_charged(striking):
     """Only the killer is charged. It is set aside after a bounded number of deaths."""
+    striking["killer"].result()
+
+
+def test_a_job_that_kills_its_host_after_its_probation_is_found_out(striking):
+    """It is cleared once.
+
+    Then its probation is longer, it runs alone, and is charged.
+    """
+    striking["late"].result()
+
+
+def test_a_job_that_hides_that_it_runs_and_kills_its_host_is_found_out(striking):
+    """Without its mark every leased job may have begun. Soon it runs alone."""
+    striking["hider"].result()
+
+
+def innocents_beside_a_killer(site):
     killer = site.add("killer", {"gate": "kill"})
     innocents = site.add_many("innocent", [{"gate": "end"}] * 3)
     supervisor = site.start("cpu=4")
@@ -110,19 +143,6 @@ def test_innocents_beside_a_host_killer_are_not_charged(site):
     assert site.store.suspects() == []
 
 
-def test_a_job_that_kills_its_host_after_its_probation_is_found_out(site):
-    """It is cleared once.
-
-    Then its probation is longer, it runs alone, and is charged.
-    """
-    require_found_out(site, "late")
-
-
-def test_a_job_that_hides_that_it_runs_and_kills_its_host_is_found_out(site):
-    """Without its mark every leased job may have begun. Soon it runs alone."""
-    require_found_out(site, "hider")
-
-
 def require_found_out(site, kind):
     """Let a host killer run beside innocents until it alone is set aside."""
     killer = site.add(kind)
@@ -148,6 +168,13 @@ def require_found_out(site, kind):
         charged = (job.state, job.recoveries, job.crashes, job.failures)
         assert charged == ("succeeded", 0, 0, 0)
         assert job.interruptions <= deaths - 5
+
+
+FOUND_OUT = {
+    "killer": innocents_beside_a_killer,
+    "late": lambda site: require_found_out(site, "late"),
+    "hider": lambda site: require_found_out(site, "hider"),
+}
 
 
 def test_suspects_run_one_at_a_time_until_they_are_cleared(site):
