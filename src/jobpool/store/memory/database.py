@@ -28,6 +28,7 @@ from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.core.rules.sketch import Counts
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.memory.tables.jobs import JobTable
+from jobpool.store.memory.tables.lanes import ShareKey
 from jobpool.store.memory.tables.permits import Bucket, PermitTable
 from jobpool.store.memory.tables.records import Records, Table
 from jobpool.store.memory.tables.rows import Row
@@ -78,6 +79,8 @@ class MemoryDatabase:
         tenants: what was set of tenants, by name.
         buckets: of quotas, by id.
         permits: of buckets.
+        shares: their virtual times, in fair pools.
+        clocks: the virtual times that fair pools have come to, by priority.
         schedules: by id.
         ticks: those of all schedules.
         app_since: since when each run runs its version of its application.
@@ -105,6 +108,8 @@ class MemoryDatabase:
         self.tenants: Records[str, SetTenant] = Records()
         self.buckets: Records[int, Bucket] = Records()
         self.permits = PermitTable()
+        self.shares: Records[ShareKey, float] = Records()
+        self.clocks: Records[tuple[str, int], float] = Records()
         self.schedules: Records[int, StoredSchedule] = Records()
         self.ticks = TickTable()
         self.app_since: Records[str, int] = Records()

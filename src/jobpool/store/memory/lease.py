@@ -17,7 +17,8 @@ from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.errors import StoreRefused, StoreWentBack
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
-from jobpool.store.memory.quotas.claim import Claim, Head
+from jobpool.store.memory.quotas.claim import Claim
+from jobpool.store.memory.quotas.shares import Head
 from jobpool.store.memory.suspects import SuspectKeeping
 from jobpool.store.memory.tables.ordered_set import (
     RankSet,
@@ -110,7 +111,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
                 if suspect_head is not None:
                     granted = claim.take_reserved(suspect_head, granted)
                 leases.append(_replace(granted, suspect=True))
-            claim.remember_blocked()
+            claim.finish()
             first = self._database.jobs.pending.first()
         times = [] if first is None else [time_of(first)]
         if claim.opens_at_ms is not None:

@@ -22,7 +22,9 @@ from jobpool.errors import JobpoolBug
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
 from jobpool.store.memory.misfits import MisfitKeeping
+from jobpool.store.memory.quotas.in_force import in_force
 from jobpool.store.memory.quotas.permits import PermitKeeping
+from jobpool.store.memory.quotas.shares import give_back
 from jobpool.store.memory.suspects import SuspectKeeping
 from jobpool.store.memory.tables.rows import Begun, Ended, Held, Row, Spent, Tried
 from jobpool.store.records import KeptOutput, Receipt
@@ -90,9 +92,7 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping, PermitKeeping):
             now = Moment(now_ms, self._clock.boottime_s())
             settled = _ended(row, held, s, now, self._version_of(s, held))
         self._database.put_job(row, settled)
-        self._end_permits(s.token, unbegun=s.unbegun)
-        if s.throttle is not None:
-            self._block(s.throttle)
+        self._end_lease(row, s, now_ms)
         if s.keeps_output and s.state is _SUCCEEDED:
             self._keep_output(settled, s)
         if s.suspect is not None:
@@ -103,6 +103,14 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping, PermitKeeping):
         if s.fits:
             self._forget_misfits([s.id])
         return _ACCEPTED if s is end else Receipt.HANDED_ON
+
+    def _end_lease(self, row: Row, s: Settlement, now_ms: int) -> None:
+        """Let go what the lease had of quotas and shares."""
+        self._end_permits(s.token, unbegun=s.unbegun)
+        if s.unbegun:
+            give_back(self._database, in_force(self._database, now_ms), row)
+        if s.throttle is not None:
+            self._block(s.throttle)
 
     def _keep_output(self, row: Row, s: Settlement) -> None:
         output = clean_text(s.evidence.output) or ""

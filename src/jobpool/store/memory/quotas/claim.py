@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,22 +19,15 @@ from jobpool.store.memory.quotas.in_force import (
     state_of,
     states_of,
 )
+from jobpool.store.memory.quotas.shares import Found, Head, Turns
 from jobpool.store.memory.tables.lanes import Lane
-from jobpool.store.memory.tables.ordered_set import id_of, oldest_ms, rank_by_priority
+from jobpool.store.memory.tables.ordered_set import id_of, rank_by_priority
 from jobpool.store.memory.tables.permits import Bucket, Permit, PermitKey
 from jobpool.store.memory.tables.rows import Row
 
 _replace = msgspec.structs.replace
 _RESERVED = 0
 """No lease has this token."""
-
-
-class Head(NamedTuple):
-    """A job of a lane that may begin now."""
-
-    rank: int
-    lane: Lane
-    begin_within_s: float | None
 
 
 class Claim:
@@ -56,6 +48,7 @@ class Claim:
         """Buckets that have paid for a slow answer."""
         self.now_ms = now_ms
         self._rules: Rules = in_force(database, now_ms)
+        self._turns = Turns(database, self._rules)
         self._blocked: set[int] = set()
         self._contested: list[Use] = []
         self.opens_at_ms: int | None = None
@@ -95,11 +88,25 @@ class Claim:
             if (first := _lowest(lane, passed, 1))
         }
         lanes = {lane.id: lane for lane in firsts}
-        states = [_state(lane, rank) for lane, rank in firsts.items()]
-        return sorted(
-            Head(rank, lanes[one.lane], one.begin_within_s)
-            for one in self._allot(states, want, ahead)
-            for rank in _lowest(lanes[one.lane], passed, one.most)
+        states = {
+            lane.id: self._turns.state(lane, rank) for lane, rank in firsts.items()
+        }
+        if self._rules.aging_ms(pool):
+            jobs = {
+                one.lane: _lowest(lanes[one.lane], passed, want)
+                for one in self._allot(states.values(), want, ahead)
+                if one.opens_at_ms is None and one.blocked_by is None
+            }
+            unblocked = [states[lane] for lane in jobs]
+            states = {one.id: one for one in self._turns.by_age(unblocked, jobs, want)}
+        return self._turns.heads(
+            Found(
+                states[one.lane],
+                lanes[one.lane],
+                _lowest(lanes[one.lane], passed, one.most),
+                one.begin_within_s,
+            )
+            for one in self._allot(states.values(), want, ahead)
         )
 
     def blocks(self, row: Row) -> bool:
@@ -113,11 +120,11 @@ class Claim:
         if lane is None or not is_granted(self._database):
             return None
         rank = rank_by_priority(row.new.priority, row.run_at_ms, row.id)
-        (found,) = self._allot([_state(lane, rank)], 1, 0)
-        return Head(rank, lane, found.begin_within_s) if found.most else None
+        (found,) = self._allot([self._turns.state(lane, rank)], 1, 0)
+        return Head(0, 0.0, rank, lane, found.begin_within_s) if found.most else None
 
     def _allot(
-        self, states: list[LaneState], want: int, ahead: int
+        self, states: Collection[LaneState], want: int, ahead: int
     ) -> tuple[Allotment, ...]:
         uses = [use for state in states for use in state.uses]
         buckets = states_of(self._database, self._rules, uses)
@@ -132,8 +139,9 @@ class Claim:
         ]
         return found
 
-    def remember_blocked(self) -> None:
+    def finish(self) -> None:
         """Remember for which buckets jobs wait, so that who frees them wakes others."""
+        self._turns.set_clocks()
         for use in self._contested:
             new = Bucket(use.quota, use.value, used_at_ms=self.now_ms)
             contest(self._database, self._rules, use.bucket, new)
@@ -170,6 +178,7 @@ class Claim:
         return self._granted(lease, head)
 
     def _take(self, head: Head, job_id: int, token: int, run_id: str) -> None:
+        self._turns.take(head.lane)
         for use in head.lane.uses:
             take_permit(
                 self._database,
@@ -231,12 +240,6 @@ def contest(database: MemoryDatabase, rules: Rules, bucket: int, new: Bucket) ->
     if former is None or not row.contested or tat_us != row.tat_us:
         contested = _replace(row, contested=True, tat_us=tat_us)
         database.put(database.buckets, bucket, contested)
-
-
-def _state(lane: Lane, rank: int) -> LaneState:
-    """Return a lane for the rules; the longer its first job is due, the earlier."""
-    due_ms = float(oldest_ms((rank,)))
-    return LaneState(lane.id, lane.pool, lane.kind, lane.priority, due_ms, lane.uses)
 
 
 def _lowest(lane: Lane, passed: Collection[int], most: int) -> list[int]:

@@ -11,6 +11,7 @@ from jobpool.core.formats import QUOTAS
 from jobpool.core.rules.quotas.definition import KIND_PREFIX, Tenant
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.store.memory.database import MemoryDatabase, Session, SetTenant
+from jobpool.store.memory.quotas.shares import forget_shares
 from jobpool.store.records import KindRecord, Run
 from jobpool.store.statements.quotas import added_to, checked_tenant
 from jobpool.store.statements.validation import clean_text, pause_end_ms
@@ -103,6 +104,7 @@ class QuotaKeeping:
             last_ms = max(row.block_until_ms, row.tat_us // 1000)
             if is_idle and last_ms < now_ms:
                 self._database.put(buckets, bucket, None)
+        forget_shares(self._database)
 
 
 def _is_same(former: Override, added: Override) -> bool:

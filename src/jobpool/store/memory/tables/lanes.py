@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +17,14 @@ from jobpool.store.memory.tables.rows import Row
 NO_RULES = rules((), now_ms=0, version=0)
 
 
+class ShareKey(NamedTuple):
+    """Whose share of the starts of a priority it is, in a fair pool."""
+
+    pool: str
+    priority: int
+    who: str
+
+
 class Lane:
     """Jobs of a pool, kind, priority and tenant that use the same buckets.
 
@@ -24,13 +33,14 @@ class Lane:
         jobs: in the order in which they are leased; never empty.
     """
 
-    __slots__ = ("id", "jobs", "kind", "pool", "priority", "uses")
+    __slots__ = ("id", "jobs", "kind", "pool", "priority", "tenant", "uses")
 
     def __init__(self, lane: int, row: Row, uses: tuple[Use, ...]) -> None:
         self.id = lane
         self.pool = row.new.pool
         self.kind = row.new.kind
         self.priority = row.new.priority
+        self.tenant = row.new.tenant
         self.uses = uses
         self.jobs = RankSet()
 

@@ -37,6 +37,11 @@ def rank_by_priority(priority: int, run_at_ms: int, job_id: int) -> int:
     return (importance | run_at_ms) << _ID_BITS | job_id
 
 
+def priority_of(rank: int) -> int:
+    """Return the priority of a rank by priority."""
+    return PRIORITY_MAX - (rank >> _ID_BITS + _TIME_BITS)
+
+
 def time_of(rank: int) -> int:
     """Return the moment of a rank by time."""
     return rank >> _ID_BITS
