@@ -1,6 +1,7 @@
 """Packages: few entries, no cycles, and a docstring that says what each is for."""
 
 import ast
+import functools
 import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -42,7 +43,10 @@ def imports_of(module):
         yield from (name for name in names if name in MODULES)
 
 
-IMPORTS = {module: set(imports_of(module)) - {module} for module in MODULES}
+@functools.cache
+def imports():
+    """Return what each module imports; found out once, where it is needed."""
+    return {module: set(imports_of(module)) - {module} for module in MODULES}
 
 
 def entries_of(folder):
@@ -72,7 +76,7 @@ def test_the_entries_of_a_folder_import_one_another_without_cycles(folder):
         rest = module.removeprefix(f"{package}.")
         return None if rest == module else f"{package}.{rest.partition('.')[0]}"
 
-    for module, imported in IMPORTS.items():
+    for module, imported in imports().items():
         if (above := entry_of(module)) is None:
             continue
         below = {entry for name in imported if (entry := entry_of(name))}
@@ -108,7 +112,7 @@ def test_a_package_says_what_it_imports(folder):
     """The "May import" line names exactly what its files import."""
     package = name_of(folder)
     inside = {name for name in MODULES if f"{name}.".startswith(f"{package}.")}
-    imported = set().union(*(IMPORTS[name] for name in inside)) - inside - {"jobpool"}
+    imported = set().union(*(imports()[name] for name in inside)) - inside - {"jobpool"}
     text = " ".join(ast.get_docstring(ast.parse(MODULES[package].read_text())).split())
     said = re.search(r"May import: (.*?)\.(?: |$)", text)[1]
     found = {below(package, name) for name in imported} - EVERYBODYS
