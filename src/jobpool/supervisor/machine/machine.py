@@ -251,7 +251,7 @@ class Machine:
 
     def next_deadline_s(self) -> float:
         """Return the monotonic time at which a `Tick` is due."""
-        return min(self._step.earliest_s, self._dispatcher.next_s())
+        return self._dispatcher.next_s(at_latest_s=self._step.earliest_s)
 
     def _known(self, registry: Registry) -> None:
         """Every zygote is up."""

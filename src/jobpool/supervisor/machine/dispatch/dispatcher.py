@@ -162,12 +162,14 @@ class Dispatcher:
             return 0
         return pool.capacity(self._step.now_s)
 
-    def next_s(self) -> float:
-        """Return when a pool should ask."""
-        if self._must_not_ask():
-            return NEVER_S
-        moments = [p.polling.next_s for p in self._pools.values() if self._room(p)]
-        return min(moments, default=NEVER_S)
+    def next_s(self, at_latest_s: float) -> float:
+        """Return when a pool should ask, or *at_latest_s* if that is sooner."""
+        soonest_s = at_latest_s
+        if not self._must_not_ask():
+            for pool in self._pools.values():
+                if pool.polling.next_s < soonest_s and self._room(pool):
+                    soonest_s = pool.polling.next_s
+        return soonest_s
 
     def granted(self, event: inp.Granted) -> None:
         """The store answered."""

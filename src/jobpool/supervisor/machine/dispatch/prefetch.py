@@ -128,17 +128,20 @@ def patience_s(pools: Iterable[Pool]) -> float:
     answer, and none is idle while its pool may soon have a job for it.
     """
     ahead = 0
-    for pool in pools:
-        busy = [slot for slot in pool.slots if slot.queue]
-        others = (slot.state for slot in pool.slots if not slot.queue)
-        waits = (SlotState.EMPTY,) if busy else (SlotState.EMPTY, SlotState.IDLE)
-        if any(state not in waits for state in others):
-            return 0.0
-        for slot in busy:
-            behind = len(slot.queue) - 1
-            if slot.state is not SlotState.BUSY or slot.asking or behind < ENOUGH:
+    for pool in pools:  # asked once a turn: one pass, and mostly a short one
+        is_busy = is_idle = False
+        for slot in pool.slots:
+            if slot.queue:
+                behind = len(slot.queue) - 1
+                if slot.state is not SlotState.BUSY or slot.asking or behind < ENOUGH:
+                    return 0.0
+                is_busy, ahead = True, min(ahead or behind, behind)
+            elif slot.state is SlotState.IDLE:
+                is_idle = True
+            elif slot.state is not SlotState.EMPTY:
                 return 0.0
-            ahead = min(ahead or behind, behind)
+        if is_busy and is_idle:
+            return 0.0
     return ahead * ATTEMPT_LEAST_S
 
 
