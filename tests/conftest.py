@@ -10,18 +10,35 @@ from hypothesis import settings
 LONGEST = (
     "simulation/test_simulation.py",
     "chaos/test_chaos.py",
-    "integration/hostile/test_suspects.py",
-    "integration/hostile/test_crash_points.py",
-    "integration/hostile/zoo/test_zoo.py",
-    "integration/hostile/test_impostor.py",
-    "property/test_store_model.py",
     "integration/supervisor/test_shared_store.py",
+    "integration/hostile/test_suspects.py",
+    "integration/hostile/test_impostor.py",
+    "integration/hostile/test_crash_points.py",
+    "integration/supervisor/test_quotas.py",
+    "integration/hostile/zoo/test_zoo.py",
+    "integration/supervisor/test_vendor.py",
+    "property/test_store_model.py",
     "integration/cli/test_demo.py",
+    "project/test_blocks.py",
     "integration/supervisor/test_death.py",
+    "integration/client/test_strict_server.py",
+    "integration/supervisor/test_side_by_side.py",
+    "integration/supervisor/test_store.py",
+    "property/test_quota_model.py",
+    "integration/supervisor/test_other_pools.py",
+    "integration/supervisor/test_scaling.py",
+    "integration/supervisor/test_ends.py",
+    "integration/supervisor/test_restored.py",
+    "integration/executor/test_nested.py",
+    "integration/supervisor/test_schedules.py",
+    "integration/client/test_quotas.py",
+    "integration/supervisor/test_point_in_time.py",
+    "integration/hostile/test_mixed_deaths.py",
 )
-"""Few tests that take half a minute or more together: workers begin with them.
+"""Few tests that take more than five seconds together: workers begin with them.
 
-What computes stands beside what waits.
+What computes stands beside what waits. Files of many tests come next, and none that
+takes long is left for the end, where it would run alone.
 """
 
 # No deadlines: on a busy machine they measure the neighbours. CI repeats the same

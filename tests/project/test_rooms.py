@@ -3,6 +3,7 @@
 import ast
 import functools
 import re
+import runpy
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -135,3 +136,9 @@ def test_every_path_in_the_guides_exists(guide):
     gone = [word for word in words if not any((at / word).exists() for at in places)]
     gone += [link for link in links if not (guide.parent / link).exists()]
     assert sorted(gone) == []
+
+
+def test_every_file_that_goes_first_exists():
+    """A file that was renamed would be run last again, alone."""
+    first = runpy.run_path(str(ROOT / "tests" / "conftest.py"))["LONGEST"]
+    assert [name for name in first if not (ROOT / "tests" / name).exists()] == []
