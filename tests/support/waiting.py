@@ -1,8 +1,10 @@
 """Waiting for something real, by name and with an end: no test sleeps blindly."""
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import pytest
@@ -49,3 +51,13 @@ def in_thread(act):
 
     threading.Thread(target=work, daemon=True).start()
     return end
+
+
+@contextlib.contextmanager
+def side_by_side(stories: Mapping[Hashable, Callable[[], T]]):
+    """Begin stories that mostly wait, each in a thread; yield their futures by key.
+
+    A test of each asks for its `result`, which raises what the story has raised.
+    """
+    with ThreadPoolExecutor(len(stories)) as pool:
+        yield {key: pool.submit(story) for key, story in stories.items()}

@@ -6,12 +6,13 @@ on for long, and no other job waits for it or is charged.
 
 import os
 import time
+from functools import partial
 
 import pytest
 
 from jobpool.core.jobs.job import JobState
 from support.site.supervising import Site
-from support.waiting import wait_until
+from support.waiting import side_by_side, wait_until
 
 APP = """
 import select, sys
@@ -102,13 +103,53 @@ SEEN = {
 }
 
 
+PATCHED = """
+class Elsewhere:
+    def __init__(self):
+        self.epoll = select.epoll()
+
+    def register(self, fd, mask):
+        self.epoll.register(fd, mask)
+
+    def poll(self, timeout=None):
+        return self.epoll.poll(timeout)
+
+
+select.poll = Elsewhere
+"""
+ALSO = {"plain": "", "patched": PATCHED}
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory):
+    """Let impostors go on and ordinary children wait, each on a site of its own."""
+
+    def story(tell, what):
+        return partial(tell, tmp_path_factory.mktemp("site"), what)
+
+    told = {how: story(go_on_after_the_end, how) for how in SEEN}
+    told |= {name: story(wait_as_idle, also) for name, also in ALSO.items()}
+    with side_by_side(told) as begun:
+        yield begun
+
+
 @pytest.mark.parametrize("how", SEEN)
-def test_a_handler_that_goes_on_after_its_end_is_found(tmp_path, how):
+def test_a_handler_that_goes_on_after_its_end_is_found(stories, how):
     """By the kernel's view of a child that should wait.
 
     It is replaced, and no job is charged.
     """
-    with Site(tmp_path / "site", APP) as site:
+    stories[how].result()
+
+
+@pytest.mark.parametrize("name", ALSO)
+def test_ordinary_children_count_as_idle(stories, name):
+    """A child that waits is never reported, however long and however patched."""
+    stories[name].result()
+
+
+def go_on_after_the_end(folder, how):
+    with Site(folder, APP) as site:
         supervisor = site.start("cpu=1,io=1")
         impostor = site.add("impostor", {"how": how})
         pid = site.wait_begun(impostor).pid
@@ -124,39 +165,8 @@ def test_a_handler_that_goes_on_after_its_end_is_found(tmp_path, how):
         assert supervisor.stop() == 0
 
 
-def test_no_job_waits_behind_a_handler_that_goes_on_after_its_end(tmp_path):
-    """The next job runs soon, elsewhere, on its first attempt."""
-    with Site(tmp_path / "site", APP) as site:
-        supervisor = site.start("cpu=1,io=1")
-        impostor = site.add("impostor", {"how": "sleeps"})
-        assert site.result(impostor) == "forged"
-        canary = site.add("canary", {"n": 7})
-        assert site.result(canary) == 7
-        job = site.job(canary)
-        assert (job.attempt, job.failures, job.crashes) == (1, 0, 0)
-        assert supervisor.stop() == 0
-
-
-PATCHED = """
-class Elsewhere:
-    def __init__(self):
-        self.epoll = select.epoll()
-
-    def register(self, fd, mask):
-        self.epoll.register(fd, mask)
-
-    def poll(self, timeout=None):
-        return self.epoll.poll(timeout)
-
-
-select.poll = Elsewhere
-"""
-
-
-@pytest.mark.parametrize("also", ["", PATCHED], ids=["plain", "patched"])
-def test_ordinary_children_count_as_idle(tmp_path, also):
-    """A child that waits is never reported, however long and however patched."""
-    with Site(tmp_path / "site", APP + also) as site:
+def wait_as_idle(folder, also):
+    with Site(folder, APP + also) as site:
         supervisor = site.start("cpu=2,io=2")
         for n in range(8):
             kind, pool = ("canary", "cpu") if n % 2 else ("other", "io")
@@ -167,4 +177,17 @@ def test_ordinary_children_count_as_idle(tmp_path, also):
         wait_until(lambda: time.monotonic() > until_s, checks_s + 5, "five idle checks")
         assert set(site.children()) == pids
         assert supervisor.events("alarm") == []
+        assert supervisor.stop() == 0
+
+
+def test_no_job_waits_behind_a_handler_that_goes_on_after_its_end(tmp_path):
+    """The next job runs soon, elsewhere, on its first attempt."""
+    with Site(tmp_path / "site", APP) as site:
+        supervisor = site.start("cpu=1,io=1")
+        impostor = site.add("impostor", {"how": "sleeps"})
+        assert site.result(impostor) == "forged"
+        canary = site.add("canary", {"n": 7})
+        assert site.result(canary) == 7
+        job = site.job(canary)
+        assert (job.attempt, job.failures, job.crashes) == (1, 0, 0)
         assert supervisor.stop() == 0

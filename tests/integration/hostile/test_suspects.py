@@ -2,12 +2,12 @@
 
 import json
 import signal
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from support.site.supervising import PATIENCE_S, Site
-from support.waiting import wait_until
+from support.waiting import side_by_side, wait_until
 
 
 def has_noted(site):
@@ -83,12 +83,16 @@ def site(tmp_path):
 def striking(tmp_path_factory):
     """Let all killers strike, beside each other; return what finds each out."""
 
-    def find_out(kind):
-        with Site(tmp_path_factory.mktemp(kind), APP, config=CONFIG) as site:
+    def find_out(kind, folder):
+        with Site(folder, APP, config=CONFIG) as site:
             FOUND_OUT[kind](site)
 
-    with ThreadPoolExecutor(len(FOUND_OUT)) as pool:
-        yield {kind: pool.submit(find_out, kind) for kind in FOUND_OUT}
+    stories = {
+        kind: partial(find_out, kind, tmp_path_factory.mktemp(kind))
+        for kind in FOUND_OUT
+    }
+    with side_by_side(stories) as begun:
+        yield begun
 
 
 def test_innocents_beside_a_host_killer_are_not_charged(striking):

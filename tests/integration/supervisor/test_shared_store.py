@@ -2,6 +2,7 @@
 
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -10,7 +11,7 @@ import pytest
 from support.postgres.cutting_proxy import CuttingProxy
 from support.postgres.server import server
 from support.site.supervising import PATIENCE_S, Site, is_alive
-from support.waiting import wait_until
+from support.waiting import side_by_side, wait_until
 
 APP = """
 @jobs.job("cpu", kind="held", timeout="10m")
@@ -89,11 +90,66 @@ def test_two_hosts_share_one_queue(site):
     assert site.store.open_runs() == []
 
 
-def test_a_killed_host_s_jobs_run_elsewhere_within_the_ttl_and_two_seconds(site):
+# -- leases that end, each on a site of its own; most of it is waiting ----------------
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory):
+    """Let leases end in every way, beside each other."""
+
+    def tell(story, folder, url):
+        with SharedSite(folder, url) as site, CuttingProxy(server_port()) as proxied:
+            story(site, proxied)
+
+    postgres = server()
+    urls = {story: postgres.store_url(postgres.tcp_url) for story in ENDING}
+    told = {
+        story.__name__: partial(tell, story, tmp_path_factory.mktemp("site"), url)
+        for story, url in urls.items()
+    }
+    with side_by_side(told) as begun:
+        yield begun
+    for url in urls.values():
+        postgres.drop(url)
+
+
+def test_a_killed_host_s_jobs_run_elsewhere_within_the_ttl_and_two_seconds(stories):
     """It cannot be proven dead from another host.
 
     Its lease expires, and its job is lost.
     """
+    stories["a_killed_host"].result()
+
+
+def test_on_the_same_host_a_silent_run_is_left_alone(stories):
+    """It could be proven dead and is not: no other supervisor begins its jobs."""
+    stories["a_silent_run_on_the_same_host"].result()
+
+
+def test_a_stopped_supervisor_runs_nothing_beside_another(stories):
+    """It cannot end its jobs itself: its zygote does, before another host begins them.
+
+    Nothing else is charged when it continues: the job was lost exactly once.
+    """
+    stories["a_stopped_supervisor"].result()
+
+
+def test_a_supervisor_that_cannot_renew_ends_its_jobs_before_another_host_begins_them(
+    stories,
+):
+    """Cut off beyond its lease, a supervisor kills its child first, and goes on."""
+    stories["a_supervisor_that_cannot_renew"].result()
+
+
+def test_a_fenced_supervisor_ends_on_term(stories):
+    """It cannot know that what it gives back is stored: the next start takes it back.
+
+    Until then it does not keep making children in vain.
+    """
+    stories["a_fenced_supervisor"].result()
+
+
+def a_killed_host(site, _proxied):
     dying = site.start_on("a")
     job = site.add("held", {"gate": "open"})
     first = site.wait_begun(job)
@@ -110,21 +166,7 @@ def test_a_killed_host_s_jobs_run_elsewhere_within_the_ttl_and_two_seconds(site)
     assert (done.state, done.interruptions) == ("succeeded", 1)
 
 
-def test_on_the_same_host_a_run_is_proven_dead_at_once(site):
-    """If its run directory is visible, no lease has to expire."""
-    dying = site.start_on("a")
-    job = site.add("held", {"gate": "open"})
-    site.wait_begun(job)
-    other = site.start_on("a")
-    dying.kill()
-    killed_s = time.monotonic()
-    wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
-    assert time.monotonic() - killed_s < TTL_S - 1.0
-    assert other.wait_event("run_reclaimed", presumed=False)
-
-
-def test_on_the_same_host_a_silent_run_is_left_alone(site):
-    """It could be proven dead and is not: no other supervisor begins its jobs."""
+def a_silent_run_on_the_same_host(site, _proxied):
     stopped = site.start_on("a")
     job = site.add("held", {"gate": "open"})
     first = site.wait_begun(job)
@@ -140,11 +182,7 @@ def test_on_the_same_host_a_silent_run_is_left_alone(site):
     assert event["ended"] == 1
 
 
-def test_a_stopped_supervisor_runs_nothing_beside_another(site):
-    """It cannot end its jobs itself: its zygote does, before another host begins them.
-
-    Nothing else is charged when it continues: the job was lost exactly once.
-    """
+def a_stopped_supervisor(site, _proxied):
     stopped = site.start_on("a")
     job = site.add("held", {"gate": "open"})
     first = site.wait_begun(job)
@@ -160,10 +198,7 @@ def test_a_stopped_supervisor_runs_nothing_beside_another(site):
     assert [one.stop() for one in (stopped, other)] == [0, 0]
 
 
-def test_a_supervisor_that_cannot_renew_ends_its_jobs_before_another_host_begins_them(
-    site, proxied
-):
-    """Cut off beyond its lease, a supervisor kills its child first, and goes on."""
+def a_supervisor_that_cannot_renew(site, proxied):
     cut_off = site.start_on("a", url=proxied.url(site.url))
     job = site.add("held", {"gate": "open"})
     first = site.wait_begun(job)
@@ -185,11 +220,7 @@ def test_a_supervisor_that_cannot_renew_ends_its_jobs_before_another_host_begins
     assert (done.state, done.recoveries, done.interruptions) == ("succeeded", 0, 1)
 
 
-def test_a_fenced_supervisor_ends_on_term(site, proxied):
-    """It cannot know that what it gives back is stored: the next start takes it back.
-
-    Until then it does not keep making children in vain.
-    """
+def a_fenced_supervisor(site, proxied):
     cut_off = site.start_on("a", url=proxied.url(site.url))
     job = site.add("held", {"gate": "open"})
     first = site.wait_begun(job)
@@ -208,6 +239,30 @@ def test_a_fenced_supervisor_ends_on_term(site, proxied):
     done = site.finish(job)
     assert (done.state, done.failures, done.crashes) == ("succeeded", 0, 0)
     assert [one.token > first.token for one in site.witnesses()] == [False, True]
+
+
+ENDING = (
+    a_killed_host,
+    a_silent_run_on_the_same_host,
+    a_stopped_supervisor,
+    a_supervisor_that_cannot_renew,
+    a_fenced_supervisor,
+)
+
+# -- everything else ------------------------------------------------------------------
+
+
+def test_on_the_same_host_a_run_is_proven_dead_at_once(site):
+    """If its run directory is visible, no lease has to expire."""
+    dying = site.start_on("a")
+    job = site.add("held", {"gate": "open"})
+    site.wait_begun(job)
+    other = site.start_on("a")
+    dying.kill()
+    killed_s = time.monotonic()
+    wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
+    assert time.monotonic() - killed_s < TTL_S - 1.0
+    assert other.wait_event("run_reclaimed", presumed=False)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGQUIT, signal.SIGINT])
