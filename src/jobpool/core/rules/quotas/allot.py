@@ -35,7 +35,7 @@ class LaneState(NamedTuple):
     share: Share | None = None
     """Whose turn its jobs take, in a fair pool; such a pool has no lane without one."""
     jobs: int = _UNLIMITED
-    """So many of its jobs are the next of their pool, where that was counted."""
+    """So many of its jobs wait, or are the next of their pool, if that was counted."""
 
 
 class BucketState(NamedTuple):
@@ -151,8 +151,10 @@ class _Turn:
     def give(self, budget: int, room: _Room) -> Counter[int]:
         """Give jobs to lanes, and take their permits out of *room*."""
         if self._shares:
-            return deal(self._shares, self.costs, budget, room, self._vtimes)
-        given = _share(self.costs, budget, room, self._most)
+            lanes = [(lane, share, self._most[lane]) for lane, share in self._shares]
+            given = deal(lanes, self.costs, budget, room, self._vtimes)
+        else:
+            given = _share(self.costs, budget, room, self._most)
         for lane, count in given.items():
             self._most[lane] -= count
         return given

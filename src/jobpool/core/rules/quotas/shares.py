@@ -89,7 +89,7 @@ def aged_ms(priority: int, run_at_ms: int, aging_ms: float) -> float:
 
 
 def deal(
-    lanes: Sequence[tuple[int, Share]],
+    lanes: Sequence[tuple[int, Share, int]],
     costs: Mapping[int, Sequence[tuple[int, int]]],
     budget: int,
     room: MutableMapping[int, int],
@@ -98,7 +98,8 @@ def deal(
     """Give jobs to lanes by deficit: repeatedly to the share of the least virtual time.
 
     Args:
-        lanes: with whose they are; those of the same share get in turns.
+        lanes: with whose they are, and their jobs; those of the same share get in
+            turns.
         costs: bucket and permits of a job, by lane.
         budget: most jobs.
         room: permits by bucket; is changed.
@@ -110,7 +111,9 @@ def deal(
     given: Counter[int] = Counter()
     of_share: dict[str, list[int]] = {}
     shares: dict[str, Share] = {}
-    for lane, share in lanes:
+    most: dict[int, int] = {}
+    for lane, share, jobs in lanes:
+        most[lane] = jobs
         of_share.setdefault(share.who, []).append(lane)
         shares[share.who] = share
         vtimes.setdefault(share.who, share.vtime)
@@ -121,7 +124,8 @@ def deal(
         waiting = of_share[who]
         while waiting:
             lane = waiting.pop(0)
-            if all(room[at] >= cost for at, cost in costs[lane]):
+            has_room = all(room[at] >= cost for at, cost in costs[lane])
+            if has_room and given[lane] < most[lane]:
                 for at, cost in costs[lane]:
                     room[at] -= cost
                 given[lane] += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection
 from itertools import islice
 
@@ -88,8 +89,10 @@ class Claim:
             if (first := _lowest(lane, passed, 1))
         }
         lanes = {lane.id: lane for lane in firsts}
+        left_out = Counter(map(self._database.jobs.lanes.of_job, passed))
         states = {
-            lane.id: self._turns.state(lane, rank) for lane, rank in firsts.items()
+            lane.id: self._turns.state(lane, rank, len(lane.jobs) - left_out[lane])
+            for lane, rank in firsts.items()
         }
         if self._rules.aging_ms(pool):
             jobs = {

@@ -50,12 +50,18 @@ class Turns:
         self._last: dict[tuple[str, int], float] = {}
         """By pool and priority: the last turn that was taken."""
 
-    def state(self, lane: Lane, rank: int) -> LaneState:
-        """Return a lane for the rules; the longer its first job is due, the earlier."""
+    def state(self, lane: Lane, rank: int, jobs: int = 1) -> LaneState:
+        """Return a lane for the rules; the longer its first job is due, the earlier.
+
+        Args:
+            lane: which.
+            rank: of its first job.
+            jobs: how many may begin.
+        """
         share = self._share(lane) if self._rules.fair(lane.pool) else None
         due_ms = float(oldest_ms((rank,)))
         return LaneState(
-            lane.id, lane.pool, lane.kind, lane.priority, due_ms, lane.uses, share
+            lane.id, lane.pool, lane.kind, lane.priority, due_ms, lane.uses, share, jobs
         )
 
     def by_age(
