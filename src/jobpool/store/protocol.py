@@ -27,11 +27,13 @@ from jobpool.core.jobs.job import (
     PermitAsk,
     PermitReturn,
     Progress,
+    RequestReport,
     Settlement,
     Start,
     Throttle,
 )
 from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.quotas.breaker import BreakerChange
 from jobpool.core.rules.quotas.definition import Tenant
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.core.rules.schedules.schedule import Declared
@@ -441,6 +443,16 @@ class Store(Protocol):
 
     def block_buckets(self, blocks: Sequence[Throttle]) -> None:
         """Let nobody have a permit of these buckets for so long; never shortened."""
+        ...
+
+    def report_requests(self, reports: Sequence[RequestReport]) -> list[BreakerChange]:
+        """Count requests to services of quotas that have a breaker; others say nothing.
+
+        While a breaker is not closed, only what its probe says counts.
+
+        Returns:
+            The breakers that have opened or were closed because of this.
+        """
         ...
 
     def permits_freed(self) -> bool:

@@ -22,7 +22,16 @@ def tenant(name="*", **numbers):
     return Tenant(name=name, rate=rate and parse_rate(rate), **numbers)
 
 
-def publish(store, *quotas, needs=None, tenants=(), run_id="run-1", caps=None, **facts):
+def publish(
+    store,
+    *quotas,
+    needs=None,
+    tenants=(),
+    run_id="run-1",
+    caps=None,
+    more=None,
+    **facts,
+):
     """Have a run publish quotas, which one kind needs unless it is said which do.
 
     Args:
@@ -32,6 +41,7 @@ def publish(store, *quotas, needs=None, tenants=(), run_id="run-1", caps=None, *
         tenants: rules of tenants.
         run_id: the run; it may have begun already.
         caps: kinds' own caps.
+        more: what else it publishes.
         facts: of the run.
     """
     if needs is None:
@@ -50,7 +60,7 @@ def publish(store, *quotas, needs=None, tenants=(), run_id="run-1", caps=None, *
         )
         for kind, names in needs.items()
     ]
-    limits = Limits(quotas=tuple(quotas), tenants=tuple(tenants))
+    limits = Limits(quotas=tuple(quotas), tenants=tuple(tenants), **(more or {}))
     begin_run(store, run_id, kinds, limits=limits, **facts)
 
 

@@ -282,6 +282,12 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     app_version: str | None = None
     """Of the application that ran it; None: what its run has published."""
 
+    @property
+    def is_charged_retry(self) -> bool:
+        """Whether the job is tried again, after an attempt that was charged to it."""
+        is_charged = self.charge.failure or self.charge.crash
+        return bool(is_charged) and self.state in UNFINISHED
+
 
 class PermitAsk(NamedTuple):
     """A running attempt asks for a permit, for something that it is about to do."""

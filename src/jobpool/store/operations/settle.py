@@ -131,6 +131,9 @@ class Settling(PermitKeeping, Repairing, Enqueueing):
         if won:
             rows, blobs = _settled_rows(won, now)
             session.run("settle_jobs", rows=as_json(rows), blobs=blobs, now_ms=now.ms)
+            retried = [s.id for s in won if s.is_charged_retry]
+            if retried and self._may_have_budgets:
+                session.run("join_retries", ids=as_json(retried))
         if done:
             session.run("note_completed", rows=as_json(_job_row(s, now) for s in done))
         _note_suspects(session, [*won, *done], now.ms)

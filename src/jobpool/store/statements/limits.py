@@ -7,9 +7,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from jobpool.core.rules.quotas.allot import BucketState
+from jobpool.core.rules.quotas.breaker import Breaker
 from jobpool.core.rules.quotas.definition import Limits, Need, Tenant
 from jobpool.core.rules.quotas.rate import Rate
-from jobpool.core.rules.quotas.rules import Override, Published, TenantOverride
+from jobpool.core.rules.quotas.rules import (
+    Limit,
+    Override,
+    Published,
+    TenantOverride,
+)
+from jobpool.core.rules.quotas.window import Window
 from jobpool.store.records import label_of
 from jobpool.store.statements.integrity import QUOTA, TENANT, is_valid
 from jobpool.store.statements.session import Row
@@ -77,6 +85,28 @@ def rate_columns(rate: Rate | None) -> dict[str, float | None]:
         "rate_permits": rate.permits if rate else None,
         "rate_per_s": rate.per_s if rate else None,
     }
+
+
+def counted_from(limit: Limit, text: object) -> tuple[Breaker, Window]:
+    """Return what was counted in a bucket, as stored; nothing, if its rule is gone.
+
+    Args:
+        limit: what holds for the bucket.
+        text: JSON, as `encoded_counts` makes it.
+    """
+    if limit.budget is not None:
+        return Breaker(), decoded(text, Window) or Window()
+    if limit.breaker is not None:
+        return decoded(text, Breaker) or Breaker(), Window()
+    return Breaker(), Window()
+
+
+def encoded_counts(state: BucketState) -> str | None:
+    """Return what was counted in a bucket, to be stored."""
+    counts = state.breaker if state.limit.budget is None else state.window
+    if counts in {Breaker(), Window()}:
+        return None
+    return msgspec.json.encode(counts).decode()
 
 
 def encoded_needs(needs: Sequence[Need]) -> str | None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from jobpool.core.application.handler_spec import NAME
-from jobpool.core.rules.quotas.allot import BucketState, cost_in
+from jobpool.core.jobs.job import RequestReport
+from jobpool.core.rules.quotas.allot import BucketState, cost_in, room_in
+from jobpool.core.rules.quotas.breaker import BreakerChange, Change
+from jobpool.core.rules.quotas.budget import WINDOW_S, allowed, opens_at_ms
 from jobpool.core.rules.quotas.definition import (
+    COUNT_MAX,
     KIND_PREFIX,
     Quota,
     Tenant,
@@ -17,6 +22,7 @@ from jobpool.core.rules.quotas.definition import (
     check_numbers,
 )
 from jobpool.core.rules.quotas.gcra import available, next_at_us
+from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.rules import FOREVER_MS, Override, Rules, Use
 from jobpool.errors import ConfigError, UsageError
 from jobpool.store.records import BucketRow, QuotaWait
@@ -40,6 +46,8 @@ def shortage(bucket: BucketState, cost: int, now_ms: int) -> Shortage | None:
     cost = cost_in(limit, cost)
     if (closed_ms := limit.closed_until_ms or 0) > now_ms:
         return Shortage(limit.reason, closed_ms if closed_ms < FOREVER_MS else None)
+    if (found := _counted_out(bucket, cost, now_ms)) is not None:
+        return found
     if bucket.block_until_ms > now_ms:
         return Shortage("its service has said to wait", bucket.block_until_ms)
     cap = limit.concurrency
@@ -52,6 +60,50 @@ def shortage(bucket: BucketState, cost: int, now_ms: int) -> Shortage | None:
         has = "no permit" if not free else f"{free} of {cost} permits"
         return Shortage(f"its rate has {has} left", at_ms)
     return None
+
+
+def _counted_out(bucket: BucketState, cost: int, now_ms: int) -> Shortage | None:
+    """Return how what was counted in a bucket holds a job back; None: it does not."""
+    limit = bucket.limit
+    if limit.breaker is not None:
+        breaker = bucket.breaker.at(now_ms)
+        if breaker.is_open:
+            return Shortage("its service fails, and is left alone", breaker.until_ms)
+        if breaker.probe is not None:
+            why = f"its service fails; job {breaker.probe.job_id} tries it"
+            return Shortage(why, breaker.until_ms or None)
+    if limit.budget is not None and room_in(bucket, now_ms) < cost:
+        _, retries = bucket.window.sums(now_ms, WINDOW_S)
+        most = allowed(limit.budget, bucket.window, now_ms)
+        why = f"{retries} of {most} retries a minute have begun"
+        return Shortage(why, opens_at_ms(now_ms))
+    return None
+
+
+def counts_by_use(
+    reports: Iterable[RequestReport],
+) -> dict[Use, dict[int, tuple[int, int]]]:
+    """Return how many requests were reported, and how many have failed.
+
+    By bucket (as what one permit of it uses) and by token, in the order of buckets.
+    """
+    found: defaultdict[Use, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for one in reports:
+        use = Use(bucket_id(one.quota, one.value), one.quota, one.value, 1)
+        requests, failures = found[use].get(one.token, (0, 0))
+        requests += max(0, min(one.requests, COUNT_MAX))
+        failures += max(0, min(one.failures, one.requests, COUNT_MAX))
+        found[use][one.token] = requests, failures
+    return dict(sorted(found.items()))
+
+
+def change_of(use: Use, change: Change) -> BreakerChange:
+    """Return what is told of a breaker that a report has opened or closed."""
+    breaker = change.breaker
+    return BreakerChange(
+        *(use.quota, use.value, breaker.state, change.requests, change.failures),
+        until_ms=breaker.until_ms,
+    )
 
 
 def bucket_row(

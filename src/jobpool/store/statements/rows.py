@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jobpool.core.jobs.job import Attempt, Job, Lease, PastAttempt
+from jobpool.core.jobs.job import HISTORY_MAX, Attempt, Job, Lease, PastAttempt
 from jobpool.core.jobs.ref import ref_of
 from jobpool.core.rules.quotas.definition import Limits, Need
 from jobpool.store.records import KindRecord, Run
@@ -99,7 +99,9 @@ def read_history(
     """Return the past attempts by job, and the jobs whose past cannot be read."""
     # Only these can have stored attempts since the last reset.
     resets = [
-        (row.id, row.reset_attempt) for row in rows if row.attempt > row.reset_attempt
+        (row.id, row.reset_attempt, tried > HISTORY_MAX)
+        for row in rows
+        if (tried := row.attempt - row.reset_attempt) > 0
     ]
     if not resets:
         return {}, frozenset()

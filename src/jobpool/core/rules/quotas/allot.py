@@ -272,7 +272,7 @@ def _blocked(
             return Allotment(lane.id, 0, None, None, at)
         until_ms = max(until_ms, opens_ms)
         short = bucket.in_use + cost - (bucket.limit.concurrency or 0)
-        if bucket.limit.breaker is not None and bucket.breaker.is_probed:
+        if bucket.limit.breaker is not None and bucket.breaker.at(now_ms).is_probed:
             short = max(1, short)  # Its probe is what it waits for.
         if opens_ms <= now_ms and short > shortage:
             fullest, shortage = at, short

@@ -110,6 +110,13 @@ TRANSITIONS: Mapping[BreakerState, Mapping[BreakerEvent, BreakerState]] = {
 }
 
 
+class Probe(NamedTuple):
+    """The attempt whose request says whether a service is back."""
+
+    token: int
+    job_id: int
+
+
 class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
     """A bucket's breaker, as it is stored."""
 
@@ -119,8 +126,7 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
     is no longer waited for; 0: it has not."""
     opened: int = 0
     """How often in a row it has opened; the pause grows with it."""
-    probe: int | None = None
-    """The token of the attempt that probes."""
+    probe: Probe | None = None
     window: Window = Window()
     """Requests, and those of them that have failed."""
 
@@ -153,9 +159,16 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether one request may begin, as its probe."""
         return self.state is BreakerState.PROBING and self.probe is None
 
-    def probed_by(self, token: int) -> Breaker:
-        """Return it with a probe."""
-        return _replace(self, probe=token, until_ms=0)
+    def is_idle(self, rule: BreakerRule | None, now_ms: int) -> bool:
+        """Return whether nothing of it says anything any more."""
+        is_closed = self.state is BreakerState.CLOSED
+        return rule is None or (
+            is_closed and not any(self.window.sums(now_ms, rule.window_s))
+        )
+
+    def probed_by(self, probe: Probe) -> Breaker:
+        """Return it with a probe, as it is once its pause is over."""
+        return _replace(self, state=BreakerState.PROBING, probe=probe, until_ms=0)
 
     def missed(self, now_ms: int) -> Breaker:
         """Return it after its probe's attempt was found to have ended.
@@ -207,7 +220,8 @@ def reported(
     """
     now = breaker.at(now_ms)
     if now.state is not BreakerState.CLOSED:
-        requests, failures = counts.get(now.probe, (0, 0)) if now.probe else (0, 0)
+        token = now.probe.token if now.probe is not None else None
+        requests, failures = (0, 0) if token is None else counts.get(token, (0, 0))
         if not requests:
             return Change(now, 0, 0)
         has_failed = failures >= rule.failures * requests

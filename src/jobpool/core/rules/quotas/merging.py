@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from jobpool.core.rules.quotas.budget import RETRIES, RetryBudget, of_quota
+from jobpool.core.rules.quotas.budget import RETRIES, RetryBudget, of_kind, of_quota
 from jobpool.core.rules.quotas.definition import Limits, Quota, Tenant
 from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.quotas.shares import KindRule, PoolRule
@@ -80,6 +80,9 @@ def newest_budgets(
     for one in limits:
         if one.retry_budget is not None:
             found[RETRIES] = one.retry_budget
+        for rule in one.kinds:
+            if rule.retry_budget is not None:
+                found[of_kind(rule.kind)] = rule.retry_budget
     for name, quota in quotas.items():
         if quota.retry_budget is not None and not quota.host_only:
             found[of_quota(name)] = quota.retry_budget

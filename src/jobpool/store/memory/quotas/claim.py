@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 import msgspec
 
 from jobpool.core.jobs.job import Lease
 from jobpool.core.rules.quotas.allot import Allotment, LaneState, allot, cost_in
+from jobpool.core.rules.quotas.breaker import Probe
+from jobpool.core.rules.quotas.budget import begun
 from jobpool.core.rules.quotas.gcra import SLOW_MAX_S, settled, taken
 from jobpool.core.rules.quotas.rules import Rules, Use
 from jobpool.store.memory.database import MemoryDatabase
@@ -130,6 +132,7 @@ class Claim:
         self, states: Collection[LaneState], want: int, ahead: int
     ) -> tuple[Allotment, ...]:
         uses = [use for state in states for use in state.uses]
+        find_lost_probes(self._database, uses, self.now_ms)
         buckets = states_of(self._database, self._rules, uses)
         found = allot(states, buckets, want, ahead, self.now_ms)
         for one in found:
@@ -178,6 +181,12 @@ class Claim:
             permit = permits.get(key)
             self._database.put(permits, key, None)
             self._database.put(permits, key._replace(token=lease.token), permit)
+            row = self._database.buckets.get(key.bucket)
+            probe = Probe(_RESERVED, lease.id)
+            if row is not None and row.breaker.probe == probe:
+                breaker = row.breaker.probed_by(Probe(lease.token, lease.id))
+                probed = _replace(row, breaker=breaker)
+                self._database.put(self._database.buckets, key.bucket, probed)
         return self._granted(lease, head)
 
     def _take(self, head: Head, job_id: int, token: int, run_id: str) -> None:
@@ -216,13 +225,36 @@ def take_permit(
     row = database.buckets.get(key.bucket) or new
     limit = state_of(database, rules, key.bucket, row.quota, row.value).limit
     cost, now_us = cost_in(limit, permit.cost), permit.taken_us
-    row = _replace(row, used_at_ms=new.used_at_ms)
+    row, now_ms = _replace(row, used_at_ms=new.used_at_ms), new.used_at_ms
+    if limit.budget is not None:  # Nothing is held of it.
+        firsts, retries = (0, 1) if permit.cost else (1, 0)
+        window = begun(row.window, now_ms, firsts=firsts, retries=retries)
+        database.put(database.buckets, key.bucket, _replace(row, window=window))
+        return
+    if limit.breaker is not None and row.breaker.at(now_ms).wants_probe:
+        probe = Probe(key.token, permit.job_id)
+        row = _replace(row, breaker=row.breaker.probed_by(probe))
     if limit.pace is not None:
         slow_us = math.ceil(slow_s * 1e6)
         tat_us = taken(limit.pace, row.tat_us, now_us, cost, slow_us)
         row = _replace(row, tat_us=tat_us)
     database.put(database.buckets, key.bucket, row)
     database.put(database.permits, key, _replace(permit, cost=cost))
+
+
+def find_lost_probes(
+    database: MemoryDatabase, uses: Iterable[Use], now_ms: int
+) -> None:
+    """Look whether attempts that are to answer for a service have ended."""
+    for bucket in {use.bucket for use in uses}:
+        row = database.buckets.get(bucket)
+        if row is None or (probe := row.breaker.probe) is None:
+            continue
+        job = database.jobs.get(probe.job_id)
+        held = None if job is None else job.held
+        if held is None or held.token != probe.token:
+            missed = _replace(row, breaker=row.breaker.missed(now_ms))
+            database.put(database.buckets, bucket, missed)
 
 
 def contest(database: MemoryDatabase, rules: Rules, bucket: int, new: Bucket) -> None:

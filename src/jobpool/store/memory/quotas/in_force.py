@@ -71,6 +71,8 @@ def state_of(
         database.permits.in_use(bucket),
         row.tat_us,
         row.block_until_ms,
+        row.breaker,
+        row.window,
     )
 
 

@@ -8,8 +8,10 @@ import msgspec
 
 from jobpool.core.clock import Clock
 from jobpool.core.formats import QUOTAS
+from jobpool.core.rules.quotas.breaker import Breaker, BreakerState
 from jobpool.core.rules.quotas.definition import KIND_PREFIX, Tenant
 from jobpool.core.rules.quotas.rules import Override
+from jobpool.core.rules.quotas.window import Window
 from jobpool.store.memory.database import MemoryDatabase, Session, SetTenant
 from jobpool.store.memory.quotas.shares import forget_shares
 from jobpool.store.records import KindRecord, Run
@@ -53,10 +55,13 @@ class QuotaKeeping:
             if former is not None:
                 self._database.put(table, name, None)
             for bucket, row in list(self._database.buckets.items()):
+                opened = _replace(row, breaker=Breaker(), window=Window())
                 if row.quota == name and (
-                    row.block_until_ms > now_ms or row.tat_us > now_ms * 1000
+                    row.block_until_ms > now_ms
+                    or row.tat_us > now_ms * 1000
+                    or row != opened
                 ):
-                    opened = _replace(row, tat_us=0, block_until_ms=0)
+                    opened = _replace(opened, tat_us=0, block_until_ms=0)
                     self._database.put(self._database.buckets, bucket, opened)
                     is_done = True
             if is_done:
@@ -101,6 +106,7 @@ class QuotaKeeping:
         permits, buckets = self._database.permits, self._database.buckets
         for bucket, row in list(buckets.items()):
             is_idle = row.used_at_ms < before_ms and not permits.in_use(bucket)
+            is_idle &= row.breaker.state is BreakerState.CLOSED
             last_ms = max(row.block_until_ms, row.tat_us // 1000)
             if is_idle and last_ms < now_ms:
                 self._database.put(buckets, bucket, None)

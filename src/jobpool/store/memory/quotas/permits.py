@@ -12,16 +12,23 @@ from jobpool.core.jobs.job import (
     PermitAnswer,
     PermitAsk,
     PermitReturn,
+    RequestReport,
     Throttle,
 )
 from jobpool.core.rules.quotas.allot import LaneState, allot, cost_in
+from jobpool.core.rules.quotas.breaker import BreakerChange, reported
 from jobpool.core.rules.quotas.gcra import returned
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.rules import Rules, Use
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.quotas.claim import contest, take_permit
+from jobpool.store.memory.quotas.claim import (
+    contest,
+    find_lost_probes,
+    take_permit,
+)
 from jobpool.store.memory.quotas.in_force import in_force, state_of
 from jobpool.store.memory.tables.permits import Bucket, Permit, PermitKey
+from jobpool.store.statements.quotas import change_of, counts_by_use
 from jobpool.store.statements.validation import fit_delay_ms
 
 _replace = msgspec.structs.replace
@@ -56,10 +63,11 @@ class PermitKeeping:
         key = PermitKey(bucket_id(ask.quota, ask.value), ask.token, ask.n)
         if self._database.permits.get(key) is not None:
             return _GRANTED
+        use = Use(key.bucket, ask.quota, ask.value, ask.cost)
+        find_lost_probes(self._database, [use], now_ms)
         state = state_of(self._database, rules, key.bucket, ask.quota, ask.value)
         if cost_in(state.limit, ask.cost) < ask.cost:
             return _STALE
-        use = Use(key.bucket, ask.quota, ask.value, ask.cost)
         lane = LaneState(0, "", "", 0, 0.0, (use,))
         (found,) = allot([lane], {key.bucket: state}, 1, 0, now_ms)
         new = Bucket(ask.quota, ask.value, used_at_ms=now_ms)
@@ -88,6 +96,25 @@ class PermitKeeping:
         with self._session.writing:
             for block in blocks:
                 self._block(block)
+
+    def report_requests(self, reports: Sequence[RequestReport]) -> list[BreakerChange]:
+        """See `Store.report_requests`."""
+        changes = []
+        with self._session.writing:
+            now_ms, table = self._clock.utc_ms(), self._database.buckets
+            rules = in_force(self._database, now_ms)
+            for use, counts in counts_by_use(reports).items():
+                rule = rules.limit(use.quota, use.value).breaker
+                if rule is None:
+                    continue
+                row = table.get(use.bucket) or Bucket(use.quota, use.value)
+                found = reported(row.breaker, rule, counts, now_ms)
+                counted = _replace(row, breaker=found.breaker, used_at_ms=now_ms)
+                self._database.put(table, use.bucket, counted)
+                if found.breaker.state is not row.breaker.at(now_ms).state:
+                    changes.append(change_of(use, found))
+        self._has_freed |= bool(changes)
+        return changes
 
     def permits_freed(self) -> bool:
         """See `Store.permits_freed`."""

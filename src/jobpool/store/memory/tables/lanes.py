@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from jobpool.core.rules.quotas.lanes import lane_id, value_at
+from jobpool.core.rules.quotas.lanes import again, lane_id, value_at
 from jobpool.core.rules.quotas.rules import Rules, Use, rules
 from jobpool.errors import UsageError
 from jobpool.store.memory.tables.ordered_set import RankSet
@@ -92,9 +92,12 @@ class LaneIndex:
             return
         values = self.values_of(row)
         number = lane_id(new.pool, new.kind, new.priority, new.tenant, values)
+        has_failed = row.spent.failures + row.spent.crashes > 0
+        if is_retry := has_failed and self.rules.is_budgeted(new.kind):
+            number = again(number)
         lanes = self._by_place[new.pool, new.kind]
         if number not in lanes:
-            uses = self.rules.uses(new.kind, new.tenant, values)
+            uses = self.rules.uses(new.kind, new.tenant, values, again=is_retry)
             lanes[number] = Lane(number, row, uses)
         lanes[number].jobs.add(rank)
         self._of[row.id] = lanes[number]

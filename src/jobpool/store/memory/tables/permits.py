@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from jobpool.core.rules.quotas.breaker import Breaker
+from jobpool.core.rules.quotas.window import Window
+
 
 class Bucket(msgspec.Struct, frozen=True, gc=False):
     """What is remembered of a bucket beside its permits."""
@@ -20,6 +23,9 @@ class Bucket(msgspec.Struct, frozen=True, gc=False):
     contested: bool = False
     """Jobs were seen waiting for it since it last gave permits back."""
     used_at_ms: int = 0
+    breaker: Breaker = Breaker()
+    window: Window = Window()
+    """Of a retry budget: first attempts, and retries."""
 
 
 class PermitKey(NamedTuple):

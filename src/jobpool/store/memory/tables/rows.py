@@ -159,11 +159,13 @@ def lease_from(row: Row, held: Held) -> Lease:
 
 
 def _history(row: Row) -> tuple[PastAttempt, ...]:
-    return tuple(
-        tried.past
-        for tried in row.tried[-HISTORY_MAX:]
-        if tried.shown.attempt > row.reset_attempt
-    )
+    past = [
+        tried.past for tried in row.tried if tried.shown.attempt > row.reset_attempt
+    ]
+    older, newest = past[:-HISTORY_MAX], past[-HISTORY_MAX:]
+    first = {one.rule: one for one in reversed(older) if one.rule is not None}
+    kept = [one for one in older if first.get(one.rule or "") is one]
+    return (*kept, *newest)
 
 
 def job_from(row: Row, lease_until_ms: int | None) -> Job:

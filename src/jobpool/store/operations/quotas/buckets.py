@@ -13,15 +13,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jobpool.core.rules.quotas.allot import BucketState, cost_in, room_in
+from jobpool.core.rules.quotas.breaker import Breaker, Change, Probe, reported
+from jobpool.core.rules.quotas.budget import begun
 from jobpool.core.rules.quotas.gcra import returned, settled, taken
 from jobpool.core.rules.quotas.rules import FOREVER_MS, Rules, Use
+from jobpool.core.rules.quotas.window import Window
 from jobpool.errors import JobpoolBug
+from jobpool.store.statements.limits import counted_from, encoded_counts
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import OwnSession, Query, Row
 
 SWEEP_EVERY_MS = 1000
 """A bucket without room is compared with its leases at most as often."""
 _KNOWN_MAX = 100_000
+_NO_PROBE = Probe(0, 0)
+"""A job that is charged, and has no token yet."""
 
 
 class Charge(NamedTuple):
@@ -42,6 +48,8 @@ class _Stored(NamedTuple):
     block_until_ms: int
     contested: int
     checked_at_ms: int
+    counts: str | None
+    """JSON: its breaker, or its window."""
 
 
 class Buckets:
@@ -76,6 +84,8 @@ class Buckets:
         self._rows: dict[int, _Stored] = {}
         self._changed: dict[int, _Stored] = {}
         self._has_locked = False
+        self._probing: set[int] = set()
+        """Buckets of which one job was charged, as the probe of their service."""
         self.states: dict[int, BucketState] = {}
 
     def lock(
@@ -145,6 +155,14 @@ class Buckets:
         """Return how many permits of a locked bucket are free."""
         return room_in(self.states[bucket], self._now_ms)
 
+    def is_budget(self, bucket: int) -> bool:
+        """Say whether a locked bucket is a retry budget."""
+        return self.states[bucket].limit.budget is not None
+
+    def budgets(self) -> set[int]:
+        """Return the locked buckets that are retry budgets."""
+        return {bucket for bucket in self.states if self.is_budget(bucket)}
+
     def is_contested(self, bucket: int) -> bool:
         """Say whether lanes may wait for a bucket; False if it is not locked."""
         return bucket in self._rows and bool(self._latest(bucket).contested)
@@ -154,9 +172,12 @@ class Buckets:
 
         Those that a time holds back should: then they wait for that time.
         """
-        limit = self.states[bucket].limit
-        cap = limit.concurrency
-        is_full = cap is not None and self.states[bucket].in_use >= cap
+        state = self.states[bucket]
+        limit, cap = state.limit, state.limit.concurrency
+        breaker = state.breaker.at(self._now_ms)
+        is_full = cap is not None and state.in_use >= cap
+        is_full |= limit.budget is not None and not self.room(bucket)
+        is_full |= limit.breaker is not None and breaker.is_probed
         return not is_full and (limit.closed_until_ms or 0) < FOREVER_MS
 
     def short_of(self, uses: Sequence[Use]) -> int:
@@ -171,13 +192,28 @@ class Buckets:
         """Take the permits of some jobs, which have been allotted so many.
 
         Returns:
-            What each of them takes.
+            What each of them takes. Of a budget nothing is held, it is only counted.
         """
         charges = []
         now_us = self._now_ms * 1000
         for use in uses:
             state = self.states[use.bucket]
             cost = cost_in(state.limit, use.cost)
+            if state.limit.budget is not None:
+                firsts, retries = (0, jobs) if use.cost else (jobs, 0)
+                self._count(
+                    use.bucket,
+                    window=begun(
+                        state.window, self._now_ms, firsts=firsts, retries=retries
+                    ),
+                )
+                continue
+            if (
+                state.limit.breaker is not None
+                and state.breaker.at(self._now_ms).wants_probe
+            ):
+                self._probing.add(use.bucket)
+                state = state._replace(breaker=state.breaker.probed_by(_NO_PROBE))
             tat_us = state.tat_us
             if (pace := state.limit.pace) is not None:
                 slow_us = 0 if use.bucket in self._have_paid else self._slow_us
@@ -189,6 +225,27 @@ class Buckets:
             )
             charges.append(Charge(use.bucket, cost, now_us))
         return charges
+
+    def probe(self, bucket: int, token: int, job_id: int) -> None:
+        """Note whose attempt a charged job is, if it is a service's probe."""
+        if bucket in self._probing:
+            self._probing.discard(bucket)
+            breaker = self.states[bucket].breaker.at(self._now_ms)
+            self._count(bucket, breaker=breaker.probed_by(Probe(token, job_id)))
+
+    def report(
+        self, bucket: int, counts: Mapping[int, tuple[int, int]]
+    ) -> Change | None:
+        """Count requests of a locked bucket, by token; return its breaker after that.
+
+        None: nobody has published one.
+        """
+        state = self.states.get(bucket)
+        if state is None or (rule := state.limit.breaker) is None:
+            return None
+        found = reported(state.breaker, rule, counts, self._now_ms)
+        self._count(bucket, breaker=found.breaker)
+        return found
 
     def refund(self, bucket: int, permits: int, held_us: int) -> None:
         """Give permits back to a rate."""
@@ -212,12 +269,13 @@ class Buckets:
         has_changed = False
         for bucket in [one.id for one in self._rows.values() if one.quota == quota]:
             row = self._latest(bucket)
-            is_used = row.tat_us > 1000 * self._now_ms
+            is_used = row.tat_us > 1000 * self._now_ms or row.counts is not None
             if is_used or row.block_until_ms > self._now_ms:
                 has_changed = True
-                self._change(bucket, tat_us=0, block_until_ms=0)
-                state = self.states[bucket]._replace(tat_us=0, block_until_ms=0)
-                self.states[bucket] = state
+                self._change(bucket, tat_us=0, block_until_ms=0, counts=None)
+                self.states[bucket] = self.states[bucket]._replace(
+                    tat_us=0, block_until_ms=0, breaker=Breaker(), window=Window()
+                )
         return has_changed
 
     def contest(self, bucket: int, *, is_wanted: bool) -> None:
@@ -257,7 +315,8 @@ class Buckets:
             if tat_us != one.tat_us:  # The clock was set back, or the rate has changed.
                 self._change(one.id, tat_us=tat_us)
             self.states[one.id] = BucketState(
-                one.id, limit, in_use.get(one.id, 0), tat_us, one.block_until_ms
+                *(one.id, limit, in_use.get(one.id, 0), tat_us, one.block_until_ms),
+                *counted_from(limit, one.counts),
             )
 
     def _sweep_full(self, uses: Mapping[int, Use | None]) -> None:
@@ -267,11 +326,10 @@ class Buckets:
             state, row = self.states[bucket], self._rows[bucket]
             cap = state.limit.concurrency
             cost = 1 if use is None else cost_in(state.limit, use.cost)
-            if (
-                cap is not None
-                and state.in_use + cost > cap
-                and abs(self._now_ms - row.checked_at_ms) >= SWEEP_EVERY_MS
-            ):
+            is_full = cap is not None and state.in_use + cost > cap
+            if (is_full or _may_be_lost(state)) and abs(
+                self._now_ms - row.checked_at_ms
+            ) >= SWEEP_EVERY_MS:
                 full.append(bucket)
         if full:
             self._sweep(full)
@@ -285,9 +343,41 @@ class Buckets:
             if bucket in swept:
                 state = self.states[bucket]
                 self.states[bucket] = state._replace(in_use=in_use.get(bucket, 0))
+        self._find_lost_probes(ids)
+
+    def _find_lost_probes(self, ids: Collection[int]) -> None:
+        """Look whether attempts that are to answer have ended, on whatever path."""
+        asked = {
+            bucket: probe
+            for bucket in ids
+            if _may_be_lost(self.states[bucket])
+            and (probe := self.states[bucket].breaker.probe) is not None
+        }
+        if not asked:
+            return
+        rows = as_json((one.job_id, one.token) for one in asked.values())
+        living = {token for (token,) in self._session.rows("living_probes", rows=rows)}
+        for bucket, probe in asked.items():
+            if probe.token not in living:
+                missed = self.states[bucket].breaker.missed(self._now_ms)
+                self._count(bucket, breaker=missed)
+
+    def _count(self, bucket: int, **counts: Any) -> None:
+        """Change a breaker or a window."""
+        self.states[bucket] = self.states[bucket]._replace(**counts)
+        self._change(bucket, counts=encoded_counts(self.states[bucket]))
 
     def _latest(self, bucket: int) -> _Stored:
         return self._changed.get(bucket) or self._rows[bucket]
 
     def _change(self, bucket: int, **columns: Any) -> None:
         self._changed[bucket] = self._latest(bucket)._replace(**columns)
+
+
+def _may_be_lost(state: BucketState) -> bool:
+    """Say whether a probe is on its way of which it is not known that it has ended."""
+    return (
+        state.limit.breaker is not None
+        and state.breaker.is_probed
+        and not state.breaker.until_ms
+    )

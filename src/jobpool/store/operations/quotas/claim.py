@@ -21,6 +21,7 @@ import msgspec
 
 from jobpool.core.jobs.job import Lease
 from jobpool.core.rules.quotas.allot import Allotment, LaneState, allot
+from jobpool.core.rules.quotas.breaker import Change
 from jobpool.core.rules.quotas.gcra import SLOW_MAX_S
 from jobpool.core.rules.quotas.rules import Rules, Use
 from jobpool.store.operations.quotas.buckets import Buckets, Charge
@@ -112,7 +113,8 @@ class Claim:
         beside = (self._lanes.to_lock(lanes),) if lanes else ()
         for locked in self._apply(notes, uses, beside=beside):
             self._lanes.locked(locked)
-        if not self._renew(self._recount() | {bucket for bucket, *_ in notes}):
+        changed = self._recount() | {bucket for bucket, *_ in notes}
+        if not self._renew(changed | self._buckets.budgets()):
             self._found = found
 
     def _apply(
@@ -172,6 +174,23 @@ class Claim:
         for one in self._buckets.charge(lane.uses):
             row = one.bucket, token, n, job_id, one.cost, one.held_from_us
             self._permits.append(row)
+            self._buckets.probe(one.bucket, token, job_id)
+
+    def report(
+        self, bucket: int, counts: Mapping[int, tuple[int, int]]
+    ) -> tuple[Change | None, bool]:
+        """Count requests of a locked bucket's service, by token.
+
+        Returns:
+            Its breaker after that; and whether lanes may have to look again, since it
+            is in another state.
+        """
+        before = self._buckets.states[bucket].breaker.at(self.now_ms)
+        found = self._buckets.report(bucket, counts)
+        has_changed = found is not None and found.breaker.state is not before.state
+        if has_changed:
+            self._renew({bucket})
+        return found, has_changed
 
     def take(self, job_id: int, lane: LaneState, within_s: float | None) -> None:
         """Take a job's permits; they are written once it is leased."""
@@ -235,6 +254,9 @@ class Claim:
     def finish(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
         """Write permits, buckets and lanes; return the leases with what quotas say."""
         session = self._session
+        for one in leases:
+            for charge in self._charges.get(one.id, ((), None))[0]:
+                self._buckets.probe(charge.bucket, one.token, one.id)
         rows = self._permits + [
             (charge.bucket, one.token, 0, one.id, charge.cost, charge.held_from_us)
             for one in leases
@@ -310,7 +332,12 @@ class Claim:
             bucket = one.blocked_by or self._buckets.short_of(
                 self._lanes.states[one.lane].uses
             )
-            self._lanes.block(one.lane, one.opens_at_ms or 0, bucket)
+            opens_at_ms = one.opens_at_ms or 0
+            if self._buckets.is_budget(bucket):
+                # Of retries that share a budget one lane is enough to see that it has
+                # some again: thousands would be looked at before what is not held back.
+                opens_at_ms *= bucket not in self._full
+            self._lanes.block(one.lane, opens_at_ms, bucket)
             self._full.add(bucket)
             self._buckets.contest(bucket, is_wanted=True)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from jobpool.core.rules.quotas.allot import LaneState
+from jobpool.core.rules.quotas.lanes import is_again
 from jobpool.core.rules.quotas.rules import Rules, Use
 from jobpool.store.operations.quotas.in_force import CHANGE_MAX
 from jobpool.store.operations.quotas.stragglers import MANY, Walk, stamp
@@ -26,6 +27,8 @@ LOOK_AGAIN_MS = 1000
 """A lane none of whose jobs this run may lease now is left alone for so long."""
 
 
+_BELOW_ALL = -(2**63)
+"""Lower than the number of any lane."""
 _CLOCK_WENT_BACK_MS = 1000
 """Then times that lanes wait for are too late."""
 
@@ -39,7 +42,7 @@ class ClaimMemory:
         """Some that are there."""
         self.recounted_ms = 0
         self.lanes_walked_ms = 0
-        self.lanes_walked_to = 0
+        self.lanes_walked_to = _BELOW_ALL
         """The last lane that was looked at, because it may be missing."""
         self.latest_ms = 0
         """The store's clock, at the last claim."""
@@ -145,7 +148,7 @@ class Lanes:
         rows = self._session.rows(
             "lanes_of_jobs", after=memory.lanes_walked_to, limit=WALKED
         )
-        memory.lanes_walked_to = rows[-1][0] if len(rows) >= WALKED else 0
+        memory.lanes_walked_to = rows[-1][0] if len(rows) >= WALKED else _BELOW_ALL
         lost = [lane for lane, is_lost in rows if is_lost]
         if lost:
             self._session.run("join_lanes", ids=as_json(lost))
@@ -285,7 +288,7 @@ class Lanes:
     def _lane(self, pool: str, row: Row) -> Lane:
         lane, kind, tenant, text, rank, vtime = row
         values = values_from(text) or {}
-        uses = self._rules.uses(kind, tenant, values)
+        uses = self._rules.uses(kind, tenant, values, again=is_again(lane))
         state = LaneState(lane, pool, kind, rank, vtime, uses)
         self.states[lane] = state
         paths = self._rules.counted_paths(kind)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jobpool.core.rules.quotas.allot import Allotment, LaneState
+from jobpool.core.rules.quotas.lanes import is_again
 from jobpool.store.operations.quotas.claim import Claim
 from jobpool.store.operations.quotas.in_force import Governing, InForce
 from jobpool.store.operations.quotas.lanes import ClaimMemory
@@ -107,7 +108,10 @@ class LanedLeasing(Governing):
             found: Allotment | None = None
             state = LaneState(lane or 0, pool, kind, priority, 0.0, ())
             if lane is not None and claim is not None:  # Else it is not stamped yet.
-                uses = self._in_force.rules.uses(kind, tenant, values_from(text) or {})
+                values = values_from(text) or {}
+                uses = self._in_force.rules.uses(
+                    kind, tenant, values, again=is_again(lane)
+                )
                 state = state._replace(uses=uses)
                 found = claim.look(state)
             if found is None or not found.most:

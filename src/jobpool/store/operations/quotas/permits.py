@@ -10,10 +10,12 @@ from jobpool.core.jobs.job import (
     PermitAnswer,
     PermitAsk,
     PermitReturn,
+    RequestReport,
     Settlement,
     Throttle,
 )
 from jobpool.core.rules.quotas.allot import LaneState, cost_in
+from jobpool.core.rules.quotas.breaker import BreakerChange
 from jobpool.core.rules.quotas.definition import TENANT
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.rules import Rules, Use
@@ -21,6 +23,7 @@ from jobpool.store.operations.quotas.claim import Claim
 from jobpool.store.operations.quotas.in_force import Governing
 from jobpool.store.operations.quotas.lanes import ClaimMemory
 from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.quotas import change_of, counts_by_use
 from jobpool.store.statements.session import OwnSession, Row, Session
 from jobpool.store.statements.validation import fit_delay_ms
 
@@ -46,6 +49,12 @@ class PermitKeeping(Governing):
         known = self._in_force
         concerns = known.rules.quotas or known.rules.tenants
         return known.version is None or bool(concerns)
+
+    @property
+    def _may_have_budgets(self) -> bool:
+        """Whether retries may be under a budget, as far as is known here."""
+        known = self._in_force
+        return known.version is None or bool(known.rules.budgets)
 
     @property
     def _capped(self) -> str | None:
@@ -113,6 +122,29 @@ class PermitKeeping(Governing):
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
             self._block(session, blocks, now_ms)
+
+    def report_requests(self, reports: Sequence[RequestReport]) -> list[BreakerChange]:
+        """See `Store.report_requests`."""
+        if not reports:
+            return []
+        changes = []
+        with self._database.writing() as session:
+            now_ms = self._database.now_ms(session)
+            rules = self._current(session, now_ms).rules
+            counts = {
+                use: of_tokens
+                for use, of_tokens in counts_by_use(reports).items()
+                if rules.limit(use.quota, use.value).breaker is not None
+            }
+            claim = Claim(session, rules, ("", now_ms), self._claims, {})
+            claim.prepare_for(counts)
+            for use, of_tokens in counts.items():
+                found, has_changed = claim.report(use.bucket, of_tokens)
+                if found is not None and has_changed:
+                    changes.append(change_of(use, found))
+            claim.finish(())
+        self._has_freed |= bool(changes)
+        return changes
 
     def permits_freed(self) -> bool:
         """See `Store.permits_freed`."""

@@ -126,8 +126,11 @@ class QuotaReading(Governing):
             now_ms = self._database.now_ms(session)
             rules = self._current(session, now_ms).rules
             uses: tuple[Use, ...] = ()
-            for kind, tenant, text in session.rows("counted_by", id=storable(job_id)):
-                uses = rules.uses(kind, tenant, values_from(text) or {})
+            for kind, tenant, text, again in session.rows(
+                "counted_by", id=storable(job_id)
+            ):
+                values = values_from(text) or {}
+                uses = rules.uses(kind, tenant, values, again=bool(again))
             states = states_of(see(session, rules, uses, now_ms))
             found = []
             for use in uses:
@@ -192,10 +195,11 @@ def _waiting(session: Session, rules: Rules) -> list[Waiting]:
         )
     found = [
         Waiting(
-            *(pool, kind, rules.uses(kind, tenant, values_from(text) or {})),
+            *(pool, kind),
+            rules.uses(kind, tenant, values_from(text) or {}, again=bool(again)),
             jobs,
         )
-        for pool, kind, tenant, text, jobs in rows
+        for pool, kind, tenant, text, again, jobs in rows
     ]
     return [one for one in found if one.uses]
 

@@ -7,12 +7,14 @@ from collections.abc import Callable
 import msgspec
 
 from jobpool.core.formats import QUOTAS
+from jobpool.core.rules.quotas.budget import WINDOW_S
 from jobpool.core.rules.quotas.definition import KIND_PREFIX, Tenant
 from jobpool.core.rules.quotas.rules import Override, Rules
 from jobpool.store.operations.quotas.claim import Claim
 from jobpool.store.operations.quotas.in_force import Governing, change_rules
 from jobpool.store.operations.quotas.lanes import ClaimMemory
 from jobpool.store.statements.limits import (
+    counted_from,
     overrides_from,
     rate_columns,
     tenants_from,
@@ -123,8 +125,25 @@ def forget_quotas(session: Session, now_ms: int, rules: Rules) -> None:
         if noted := sorted({lane for (lane,) in rows}):
             session.run("join_lanes", ids=as_json(noted))
         session.run("leave_idle_lanes", before_ms=before_ms, limit=FORGOTTEN)
+    _drop_counts(session, now_ms, before_ms, rules)
     session.run("prune_lanes", before_ms=before_ms, limit=FORGOTTEN)
     session.run("prune_buckets", before_ms=before_ms, limit=FORGOTTEN)
+
+
+def _drop_counts(session: Session, now_ms: int, before_ms: int, rules: Rules) -> None:
+    """Forget what was counted in buckets, where it is too old to say anything."""
+    idle = []
+    for bucket, quota, value, text in session.rows(
+        "idle_counts", before_ms=before_ms, limit=FORGOTTEN
+    ):
+        limit = rules.limit(quota, value)
+        breaker, window = counted_from(limit, text)
+        if breaker.is_idle(limit.breaker, now_ms) and not any(
+            window.sums(now_ms, WINDOW_S)
+        ):
+            idle.append(bucket)
+    if idle:
+        session.run("drop_counts", ids=as_json(idle))
 
 
 def _former(session: Session, name: str, now_ms: int) -> Override | None:

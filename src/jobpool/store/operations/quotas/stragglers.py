@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from jobpool.core.rules.quotas.lanes import lane_id, value_at
+from jobpool.core.rules.quotas.lanes import again, lane_id, value_at
 from jobpool.core.rules.quotas.rules import Rules
 from jobpool.errors import UsageError
 from jobpool.store.statements.limits import encoded_values, values_from
@@ -192,16 +192,20 @@ def stamp(session: Session, rules: Rules, ids: Sequence[int]) -> None:
     if not ids:
         return
     rows = session.rows("hold_stragglers", ids=as_json(ids), kinds="[]")
-    paths = {kind: rules.counted_paths(kind) for kind in {row[2] for row in rows}}
+    kinds = {row[2] for row in rows}
+    paths = {kind: rules.counted_paths(kind) for kind in kinds}
+    budgeted = {kind for kind in kinds if rules.is_budgeted(kind)}
     counting = sorted(kind for kind, needed in paths.items() if needed)
     if counting:
         rows = session.rows(
             "hold_stragglers", ids=as_json(ids), kinds=as_json(counting)
         )
     stamped = []
-    for job_id, pool, kind, priority, tenant, known, payload in rows:
+    for job_id, pool, kind, priority, tenant, known, is_retry, payload in rows:
         values = _values(paths[kind], known, payload)
         lane = lane_id(pool, kind, priority, tenant, values)
+        if is_retry and kind in budgeted:
+            lane = again(lane)
         stamped.append((job_id, lane, encoded_values(values) if values else None))
     if stamped:
         session.run("stamp_jobs", rows=as_json(stamped))

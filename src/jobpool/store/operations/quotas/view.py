@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from jobpool.core.rules.quotas.allot import BucketState, LaneState, allot
 from jobpool.core.rules.quotas.gcra import returned
+from jobpool.core.rules.quotas.lanes import is_again
 from jobpool.core.rules.quotas.rules import Rules, Use
-from jobpool.store.statements.limits import values_from
+from jobpool.store.statements.limits import counted_from, values_from
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Row, Session
 
@@ -30,10 +31,13 @@ def buckets_from(
 ) -> dict[int, Seen]:
     """Return the buckets of rows of `buckets_of`, with what is noted of them."""
     found = {}
-    for bucket, quota, value, tat_us, block_until_ms, used in rows:
+    for bucket, quota, value, tat_us, block_until_ms, counts, used in rows:
         limit = rules.limit(quota, value)
         in_use = 0 if limit.concurrency is None else used
-        state = BucketState(bucket, limit, in_use, tat_us, block_until_ms)
+        state = BucketState(
+            *(bucket, limit, in_use, tat_us, block_until_ms),
+            *counted_from(limit, counts),
+        )
         found[bucket] = Seen(quota, value, state)
     if not found:
         return found
@@ -97,7 +101,7 @@ def count_in_lanes(
     lanes = [
         LaneState(
             *(lane, pool, kind, rank, vtime),
-            rules.uses(kind, tenant, values_from(text) or {}),
+            rules.uses(kind, tenant, values_from(text) or {}, again=is_again(lane)),
         )
         for lane, kind, tenant, text, rank, vtime in rows
     ]

@@ -12,7 +12,7 @@ ON CONFLICT (id) DO NOTHING
 -- name: lock_buckets
 -- :ids of buckets. In order, waiting: to skip one would spend its permits twice, or
 -- leave them unused.
-SELECT id, quota, value, tat_us, block_until_ms, contested::integer, checked_at_ms
+SELECT id, quota, value, tat_us, block_until_ms, contested::integer, checked_at_ms, breaker
 FROM jobpool.buckets
 WHERE id = ANY (
     ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
@@ -22,7 +22,7 @@ FOR UPDATE
 
 -- name: try_buckets
 -- As lock_buckets, for who holds some already: those that others hold are left out.
-SELECT id, quota, value, tat_us, block_until_ms, contested::integer, checked_at_ms
+SELECT id, quota, value, tat_us, block_until_ms, contested::integer, checked_at_ms, breaker
 FROM jobpool.buckets
 WHERE id = ANY (
     ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
@@ -86,14 +86,15 @@ FROM jsonb_array_elements(%(rows)s::jsonb)
 ON CONFLICT (bucket, token, n) DO NOTHING
 
 -- name: change_buckets
--- :rows holds [id, arrival time, blocked until, contested, checked at]. The buckets are
+-- :rows holds [id, arrival time, blocked until, contested, checked at, breaker]. The buckets are
 -- locked already.
 UPDATE jobpool.buckets AS b
 SET
   tat_us = (changed.value ->> 1)::bigint,
   block_until_ms = (changed.value ->> 2)::bigint,
   contested = (changed.value ->> 3)::integer = 1,
-  checked_at_ms = (changed.value ->> 4)::bigint
+  checked_at_ms = (changed.value ->> 4)::bigint,
+  breaker = changed.value ->> 5
 FROM jsonb_array_elements(%(rows)s::jsonb) AS changed
 WHERE b.id = (changed.value ->> 0)::bigint
 
@@ -219,9 +220,16 @@ RETURNING bucket, token, cost, held_from_us
 
 -- name: contested_buckets
 -- Those that were looked at longest ago.
-SELECT id, quota, value, tat_us, block_until_ms, contested::integer, checked_at_ms
+SELECT id, quota, value, tat_us, block_until_ms, contested::integer, checked_at_ms, breaker
 FROM jobpool.buckets
 WHERE contested AND checked_at_ms <= %(before_ms)s
 ORDER BY checked_at_ms
 LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
+
+-- name: living_probes
+-- :rows holds [job, token]. Tokens of leases that have not ended.
+SELECT j.token
+FROM jsonb_array_elements(%(rows)s::jsonb) AS probe
+JOIN jobpool.jobs AS j ON j.id = (probe.value ->> 0)::bigint
+WHERE j.token = (probe.value ->> 1)::bigint

@@ -70,9 +70,11 @@ CROSS JOIN LATERAL (
 LIMIT %(limit)s
 
 -- name: hold_stragglers
--- :ids of jobs; the arguments of those of :kinds, unless they are encoded.
+-- :ids of jobs; whether each is a retry; and the arguments of those of :kinds, unless
+-- they are encoded.
 SELECT
   j.id, j.pool, j.kind, j.priority, j.tenant, j.quota_values,
+  (j.failures + j.crashes > 0)::integer,
   CASE
     WHEN j.codec IS NULL
       AND j.kind IN (SELECT value FROM jsonb_array_elements_text(%(kinds)s::jsonb))

@@ -194,18 +194,34 @@ RETURNING j.id, j.token
 SELECT min(run_at_ms) FROM jobpool.jobs WHERE state = 'pending'
 
 -- name: history_of
--- :rows holds [job, attempts before the last reset]. The newest 1,000 of each job.
+-- :rows holds [job, attempts before the last reset, whether there may be more]. The
+-- newest 1,000 of each job; if there are more, also the first under each rule.
 SELECT a.job_id, a.outcome, a.rule, a.finished_at_ms
 FROM (
-  SELECT (value ->> 0)::bigint AS id, (value ->> 1)::bigint AS behind
+  SELECT
+    (value ->> 0)::bigint AS id,
+    (value ->> 1)::bigint AS behind,
+    (value ->> 2)::boolean AS has_more
   FROM jsonb_array_elements(%(rows)s::jsonb)
 ) AS wanted
 CROSS JOIN LATERAL (
-  SELECT past.job_id, past.id, past.outcome, past.rule, past.finished_at_ms
-  FROM jobpool.attempts AS past
-  WHERE past.job_id = wanted.id AND past.attempt > wanted.behind
-  ORDER BY past.id DESC
-  LIMIT 1000
+  (
+    SELECT past.job_id, past.id, past.outcome, past.rule, past.finished_at_ms
+    FROM jobpool.attempts AS past
+    WHERE past.job_id = wanted.id AND past.attempt > wanted.behind
+    ORDER BY past.id DESC
+    LIMIT 1000
+  )
+  UNION
+  (
+    SELECT DISTINCT ON (past.rule)
+      past.job_id, past.id, past.outcome, past.rule, past.finished_at_ms
+    FROM jobpool.attempts AS past
+    WHERE wanted.has_more
+      AND past.job_id = wanted.id AND past.attempt > wanted.behind
+      AND past.rule IS NOT NULL
+    ORDER BY past.rule, past.id
+  )
 ) AS a
 ORDER BY a.job_id, a.id
 

@@ -85,10 +85,15 @@ SET
   updated_at_ms = excluded.updated_at_ms
 
 -- name: used_buckets
--- Of a quota: those that are blocked, or whose rate was used lately.
+-- Of a quota: those that are blocked, whose rate was used lately, or whose service was
+-- seen to fail.
 SELECT id
 FROM jobpool.buckets
-WHERE quota = %(quota)s AND (block_until_ms > %(now_ms)s OR tat_us > 1000 * %(now_ms)s::bigint)
+WHERE quota = %(quota)s
+  AND (
+    block_until_ms > %(now_ms)s OR tat_us > 1000 * %(now_ms)s::bigint
+    OR breaker IS NOT NULL
+  )
 ORDER BY id
 
 -- name: prune_quotas
@@ -137,7 +142,8 @@ WHERE ctid = ANY (
     ARRAY(
       SELECT b.ctid
       FROM jobpool.buckets AS b
-      WHERE NOT b.contested AND b.checked_at_ms < %(before_ms)s
+      WHERE NOT b.contested AND b.breaker IS NULL
+        AND b.checked_at_ms < %(before_ms)s
         AND b.block_until_ms < %(before_ms)s
         AND b.tat_us < 1000 * %(before_ms)s::bigint
         AND NOT EXISTS (SELECT 1 FROM jobpool.permits AS p WHERE p.bucket = b.id)
@@ -146,9 +152,25 @@ WHERE ctid = ANY (
     )
   )
 
+-- name: idle_counts
+-- Buckets of which something was counted, and that nobody has looked at for long.
+SELECT id, quota, value, breaker
+FROM jobpool.buckets
+WHERE breaker IS NOT NULL AND checked_at_ms < %(before_ms)s
+ORDER BY checked_at_ms
+LIMIT %(limit)s
+FOR UPDATE SKIP LOCKED
+
+-- name: drop_counts
+-- Of buckets of :ids; others are looked at again later.
+UPDATE jobpool.buckets
+SET breaker = NULL
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+
 -- name: laned_jobs
--- Runnable jobs by what they count by, of those that are of a lane.
-SELECT j.pool, j.kind, j.tenant, j.quota_values, counted.jobs
+-- Runnable jobs by what they count by, of those that are of a lane; with whether it is
+-- one of retries.
+SELECT j.pool, j.kind, j.tenant, j.quota_values, (j.lane < 0)::integer, counted.jobs
 FROM (
   SELECT lane, count(*) AS jobs, min(id) AS id
   FROM jobpool.jobs
@@ -159,28 +181,30 @@ JOIN jobpool.jobs AS j ON j.id = counted.id
 
 -- name: unstamped_jobs
 -- Likewise of those that are of none, among the first.
-SELECT pool, kind, tenant, quota_values, count(*)
+SELECT pool, kind, tenant, quota_values, again, count(*)
 FROM (
-  SELECT pool, kind, tenant, quota_values
+  SELECT pool, kind, tenant, quota_values, (failures + crashes > 0)::integer AS again
   FROM jobpool.jobs
   WHERE state = 'runnable' AND lane IS NULL
     AND kind IN (SELECT value FROM jsonb_array_elements_text(%(kinds)s::jsonb))
   LIMIT %(limit)s
 ) AS first
-GROUP BY pool, kind, tenant, quota_values
+GROUP BY pool, kind, tenant, quota_values, again
 
 -- name: kinds_that_wait
 -- With their pools.
 SELECT DISTINCT pool, kind FROM jobpool.jobs WHERE state = 'runnable'
 
 -- name: counted_by
--- What a runnable job counts by.
-SELECT kind, tenant, quota_values FROM jobpool.jobs WHERE id = %(id)s AND state || '' = 'runnable'
+-- What a runnable job counts by, and whether it is a retry.
+SELECT kind, tenant, quota_values, coalesce((lane < 0)::integer, (failures + crashes > 0)::integer)
+FROM jobpool.jobs
+WHERE id = %(id)s AND state || '' = 'runnable'
 
 -- name: buckets_of
 -- Of a quota, or of all; with what is held, which may be more than what counts.
 SELECT
-  b.id, b.quota, b.value, b.tat_us, b.block_until_ms,
+  b.id, b.quota, b.value, b.tat_us, b.block_until_ms, b.breaker,
   (SELECT coalesce(sum(p.cost), 0)::bigint FROM jobpool.permits AS p WHERE p.bucket = b.id)
 FROM jobpool.buckets AS b
 WHERE %(quota)s::text IS NULL OR b.quota = %(quota)s::text
@@ -190,7 +214,7 @@ LIMIT %(limit)s
 -- name: buckets_by_id
 -- As buckets_of, of :ids.
 SELECT
-  b.id, b.quota, b.value, b.tat_us, b.block_until_ms,
+  b.id, b.quota, b.value, b.tat_us, b.block_until_ms, b.breaker,
   (SELECT coalesce(sum(p.cost), 0)::bigint FROM jobpool.permits AS p WHERE p.bucket = b.id)
 FROM jobpool.buckets AS b
 WHERE b.id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
@@ -262,7 +286,7 @@ WHERE ctid = ANY (
       SELECT b.ctid
       FROM jobpool.buckets AS b
       WHERE b.value IN (SELECT value FROM jsonb_array_elements_text(%(values)s::jsonb))
-        AND NOT b.contested AND b.block_until_ms <= %(now_ms)s
+        AND NOT b.contested AND b.breaker IS NULL AND b.block_until_ms <= %(now_ms)s
         AND b.tat_us <= 1000 * %(now_ms)s::bigint
         AND NOT EXISTS (SELECT 1 FROM jobpool.permits AS p WHERE p.bucket = b.id)
       FOR UPDATE OF b SKIP LOCKED

@@ -234,6 +234,7 @@ SET
   snoozes = 0,
   snoozed_since_ms = NULL,
   throttled = NULL,
+  lane = abs(j.lane),
   reset_attempt = j.attempt
 FROM ranked
 WHERE j.id = ranked.id

@@ -270,6 +270,13 @@ WHERE j.id = ended.id
   AND j.token = ended.token
   AND j.state || '' = 'leased'
 
+-- name: join_retries
+-- :ids of jobs that are retried: they wait in the lanes of retries.
+UPDATE jobpool.jobs
+SET lane = -lane
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  AND lane > 0 AND state || '' IN ('pending', 'runnable')
+
 -- name: keep_outputs
 -- :rows holds [id, KiB, output, when it ended] of jobs that have succeeded, in order.
 INSERT INTO jobpool.outputs (job_id, attempt, place, output, at_ms)

@@ -12,14 +12,14 @@ ON CONFLICT (id) DO NOTHING
 
 -- name: lock_buckets
 -- :ids of buckets, in order.
-SELECT id, quota, value, tat_us, block_until_ms, contested, checked_at_ms
+SELECT id, quota, value, tat_us, block_until_ms, contested, checked_at_ms, breaker
 FROM jobpool_buckets
 WHERE id IN (SELECT value FROM json_each(:ids))
 ORDER BY id
 
 -- name: try_buckets
 -- As lock_buckets: there is one writer.
-SELECT id, quota, value, tat_us, block_until_ms, contested, checked_at_ms
+SELECT id, quota, value, tat_us, block_until_ms, contested, checked_at_ms, breaker
 FROM jobpool_buckets
 WHERE id IN (SELECT value FROM json_each(:ids))
 ORDER BY id
@@ -69,13 +69,14 @@ SELECT
 FROM json_each(:rows)
 
 -- name: change_buckets
--- :rows holds [id, arrival time, blocked until, contested, checked at].
+-- :rows holds [id, arrival time, blocked until, contested, checked at, breaker].
 UPDATE jobpool_buckets
 SET
   tat_us = json_extract(changed.value, '$[1]'),
   block_until_ms = json_extract(changed.value, '$[2]'),
   contested = json_extract(changed.value, '$[3]'),
-  checked_at_ms = json_extract(changed.value, '$[4]')
+  checked_at_ms = json_extract(changed.value, '$[4]'),
+  breaker = json_extract(changed.value, '$[5]')
 FROM json_each(:rows) AS changed
 WHERE jobpool_buckets.id = json_extract(changed.value, '$[0]')
 
@@ -145,8 +146,15 @@ RETURNING bucket, token, cost, held_from_us
 
 -- name: contested_buckets
 -- Those that were looked at longest ago.
-SELECT id, quota, value, tat_us, block_until_ms, contested, checked_at_ms
+SELECT id, quota, value, tat_us, block_until_ms, contested, checked_at_ms, breaker
 FROM jobpool_buckets
 WHERE contested = 1 AND checked_at_ms <= :before_ms
 ORDER BY checked_at_ms
 LIMIT :limit
+
+-- name: living_probes
+-- :rows holds [job, token]. Tokens of leases that have not ended.
+SELECT j.token
+FROM json_each(:rows) AS probe
+CROSS JOIN jobpool_jobs AS j ON j.id = json_extract(probe.value, '$[0]')
+WHERE j.token = json_extract(probe.value, '$[1]')

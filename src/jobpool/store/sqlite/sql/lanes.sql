@@ -81,9 +81,11 @@ WHERE j.id IN (
 LIMIT :limit
 
 -- name: hold_stragglers
--- :ids of jobs; the arguments of those of :kinds, unless they are encoded.
+-- :ids of jobs; whether each is a retry; and the arguments of those of :kinds, unless
+-- they are encoded.
 SELECT
   j.id, j.pool, j.kind, j.priority, j.tenant, j.quota_values,
+  j.failures + j.crashes > 0,
   CASE
     WHEN j.codec IS NULL AND j.kind IN (SELECT value FROM json_each(:kinds))
       THEN p.payload

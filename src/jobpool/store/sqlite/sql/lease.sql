@@ -148,7 +148,8 @@ WHERE jobpool_jobs.id = granted.id AND +jobpool_jobs.state = 'runnable'
 SELECT min(run_at_ms) FROM jobpool_jobs WHERE state = 'pending'
 
 -- name: history_of
--- :rows holds [job, attempts before the last reset]. The newest 1,000 of each job.
+-- :rows holds [job, attempts before the last reset, whether there may be more]. The
+-- newest 1,000 of each job; if there are more, also the first under each rule.
 SELECT a.job_id, a.outcome, a.rule, a.finished_at_ms
 FROM json_each(:rows) AS wanted
 CROSS JOIN jobpool_attempts AS a
@@ -159,6 +160,14 @@ WHERE a.id IN (
     AND past.attempt > json_extract(wanted.value, '$[1]')
   ORDER BY past.id DESC
   LIMIT 1000
+) OR a.id IN (
+  SELECT min(past.id)
+  FROM jobpool_attempts AS past
+  WHERE json_extract(wanted.value, '$[2]')
+    AND past.job_id = json_extract(wanted.value, '$[0]')
+    AND past.attempt > json_extract(wanted.value, '$[1]')
+    AND past.rule IS NOT NULL
+  GROUP BY past.rule
 )
 ORDER BY a.job_id, a.id
 

@@ -85,10 +85,12 @@ SET
   updated_at_ms = excluded.updated_at_ms
 
 -- name: used_buckets
--- Of a quota: those that are blocked, or whose rate was used lately.
+-- Of a quota: those that are blocked, whose rate was used lately, or whose service was
+-- seen to fail.
 SELECT id
 FROM jobpool_buckets
-WHERE quota = :quota AND (block_until_ms > :now_ms OR tat_us > 1000 * :now_ms)
+WHERE quota = :quota
+  AND (block_until_ms > :now_ms OR tat_us > 1000 * :now_ms OR breaker IS NOT NULL)
 ORDER BY id
 
 -- name: prune_quotas
@@ -126,15 +128,30 @@ DELETE FROM jobpool_buckets
 WHERE id IN (
   SELECT b.id
   FROM jobpool_buckets AS b
-  WHERE b.contested = 0 AND b.checked_at_ms < :before_ms
+  WHERE b.contested = 0 AND b.breaker IS NULL AND b.checked_at_ms < :before_ms
     AND b.block_until_ms < :before_ms AND b.tat_us < 1000 * :before_ms
     AND NOT EXISTS (SELECT 1 FROM jobpool_permits AS p WHERE p.bucket = b.id)
   LIMIT :limit
 )
 
+-- name: idle_counts
+-- Buckets of which something was counted, and that nobody has looked at for long.
+SELECT id, quota, value, breaker
+FROM jobpool_buckets
+WHERE breaker IS NOT NULL AND checked_at_ms < :before_ms
+ORDER BY checked_at_ms
+LIMIT :limit
+
+-- name: drop_counts
+-- Of buckets of :ids; others are looked at again later.
+UPDATE jobpool_buckets
+SET breaker = NULL
+WHERE id IN (SELECT value FROM json_each(:ids))
+
 -- name: laned_jobs
--- Runnable jobs by what they count by, of those that are of a lane.
-SELECT j.pool, j.kind, j.tenant, j.quota_values, counted.jobs
+-- Runnable jobs by what they count by, of those that are of a lane; with whether it is
+-- one of retries.
+SELECT j.pool, j.kind, j.tenant, j.quota_values, j.lane < 0, counted.jobs
 FROM (
   SELECT lane, count(*) AS jobs, min(id) AS id
   FROM jobpool_jobs
@@ -145,28 +162,30 @@ CROSS JOIN jobpool_jobs AS j ON j.id = counted.id
 
 -- name: unstamped_jobs
 -- Likewise of those that are of none, among the first.
-SELECT pool, kind, tenant, quota_values, count(*)
+SELECT pool, kind, tenant, quota_values, again, count(*)
 FROM (
-  SELECT pool, kind, tenant, quota_values
+  SELECT pool, kind, tenant, quota_values, failures + crashes > 0 AS again
   FROM jobpool_jobs
   WHERE state = 'runnable' AND lane IS NULL
     AND kind IN (SELECT value FROM json_each(:kinds))
   LIMIT :limit
 ) AS first
-GROUP BY pool, kind, tenant, quota_values
+GROUP BY pool, kind, tenant, quota_values, again
 
 -- name: kinds_that_wait
 -- With their pools.
 SELECT DISTINCT pool, kind FROM jobpool_jobs WHERE state = 'runnable'
 
 -- name: counted_by
--- What a runnable job counts by.
-SELECT kind, tenant, quota_values FROM jobpool_jobs WHERE id = :id AND +state = 'runnable'
+-- What a runnable job counts by, and whether it is a retry.
+SELECT kind, tenant, quota_values, coalesce(lane < 0, failures + crashes > 0)
+FROM jobpool_jobs
+WHERE id = :id AND +state = 'runnable'
 
 -- name: buckets_of
 -- Of a quota, or of all; with what is held, which may be more than what counts.
 SELECT
-  b.id, b.quota, b.value, b.tat_us, b.block_until_ms,
+  b.id, b.quota, b.value, b.tat_us, b.block_until_ms, b.breaker,
   (SELECT coalesce(sum(p.cost), 0) FROM jobpool_permits AS p WHERE p.bucket = b.id)
 FROM jobpool_buckets AS b
 WHERE :quota IS NULL OR b.quota = :quota
@@ -176,7 +195,7 @@ LIMIT :limit
 -- name: buckets_by_id
 -- As buckets_of, of :ids.
 SELECT
-  b.id, b.quota, b.value, b.tat_us, b.block_until_ms,
+  b.id, b.quota, b.value, b.tat_us, b.block_until_ms, b.breaker,
   (SELECT coalesce(sum(p.cost), 0) FROM jobpool_permits AS p WHERE p.bucket = b.id)
 FROM jobpool_buckets AS b
 WHERE b.id IN (SELECT value FROM json_each(:ids))
@@ -231,5 +250,5 @@ WHERE id IN (
 -- Buckets of :values, unless they are in use.
 DELETE FROM jobpool_buckets
 WHERE value IN (SELECT value FROM json_each(:values))
-  AND contested = 0 AND block_until_ms <= :now_ms AND tat_us <= 1000 * :now_ms
+  AND contested = 0 AND breaker IS NULL AND block_until_ms <= :now_ms AND tat_us <= 1000 * :now_ms
   AND NOT EXISTS (SELECT 1 FROM jobpool_permits AS p WHERE p.bucket = jobpool_buckets.id)

@@ -173,6 +173,7 @@ SET
   snoozes = 0,
   snoozed_since_ms = NULL,
   throttled = NULL,
+  lane = abs(lane),
   reset_attempt = attempt
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND +state IN (SELECT value FROM json_each(:states))

@@ -312,6 +312,13 @@ WHERE jobpool_jobs.id = ended.id
   AND +jobpool_jobs.state = 'leased'
 RETURNING id
 
+-- name: join_retries
+-- :ids of jobs that are retried: they wait in the lanes of retries.
+UPDATE jobpool_jobs
+SET lane = -lane
+WHERE id IN (SELECT value FROM json_each(:ids))
+  AND lane > 0 AND +state IN ('pending', 'runnable')
+
 -- name: keep_outputs
 -- :rows holds [id, KiB, output, when it ended] of jobs that have succeeded, in order.
 INSERT OR REPLACE INTO jobpool_outputs (job_id, attempt, place, output, at_ms)
