@@ -112,7 +112,7 @@ GRANT SELECT ON
   :"schema".runs, :"schema".pauses, :"schema".suspects, :"schema".breakers,
   :"schema".misfits, :"schema".running, :"schema".outputs, :"schema".sketches,
   :"schema".quotas, :"schema".tenants, :"schema".lanes, :"schema".buckets,
-  :"schema".permits,
+  :"schema".permits, :"schema".debounced, :"schema".debounced_records,
   :"schema".stats, :"schema".figures, :"schema".oldest_runnable
 TO jobpool_producer;
 
@@ -125,6 +125,16 @@ GRANT INSERT (
 
 -- Whoever makes a job of a lane runnable leaves a note of that.
 GRANT INSERT ON :"schema".lane_notes TO jobpool_producer;
+
+-- To replace or postpone a job that has not begun, or to follow one that has. Leave this
+-- out if applications must not: on_conflict and unique_until are then refused. The same
+-- columns also let them change other jobs, without a row in the trail.
+GRANT UPDATE (
+  pool, state, priority, unique_text, tenant, max_attempts, timeout_s, memory_bytes,
+  run_at_ms, expires_at_ms, reason, codec, lane, quota_values, payload
+) ON :"schema".jobs TO jobpool_producer;
+GRANT INSERT, UPDATE ON :"schema".debounced TO jobpool_producer;
+GRANT DELETE ON :"schema".misfits TO jobpool_producer;
 
 -- Its number.
 GRANT USAGE ON SEQUENCE :"schema".job_ids TO jobpool_producer;

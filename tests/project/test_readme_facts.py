@@ -88,7 +88,8 @@ def outcome_table():
 
 def diagram():
     """Return the diagram of states, from TRANSITIONS."""
-    lines = ["stateDiagram-v2", "    [*] --> pending", "    [*] --> runnable"]
+    begin = ("pending", "runnable", "waiting")
+    lines = ["stateDiagram-v2", *(f"    [*] --> {state}" for state in begin)]
     for state, row in TRANSITIONS.items():
         targets = {}
         for event, following in row.items():

@@ -102,6 +102,13 @@ def uses() -> None:
     assert_type(thumbnail.enqueue("a").result(timeout="5s"), str)
     assert_type(thumbnail.enqueue("a").state, JobState)
     assert_type(thumbnail.options(priority=5, unique="a").enqueue("a"), Job[str])
+    assert_type(
+        thumbnail.options(
+            unique="a", unique_until="start", on_conflict="postpone", run_in="5s"
+        ).enqueue("a"),
+        Job[str],
+    )
+    assert_type(thumbnail.enqueue("a").postponed, bool)
     assert_type(fetch.enqueue("u"), Job[bytes])
     assert_type(fetch.enqueue("u").result(), bytes)
     assert_type(fetch.options(run_in=5).enqueue("u").result(), bytes)
@@ -194,6 +201,7 @@ async def uses_async() -> None:
 
 def is_wrong_of_quotas() -> None:
     jobs.quota("a", rate=10)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    thumbnail.options(unique="a", on_conflict="overwrite")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.quota("a", scope="pool")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.quota("a", limit=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     jobs.job("io", quotas=["stripe"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import (
     Any,
     Generic,
+    Literal,
     Never,
     NoReturn,
     ParamSpec,
@@ -165,6 +166,9 @@ class Handler(Generic[P, R_co]):
         priority: int = 0,
         key: str | None = None,
         unique: str | None = None,
+        unique_until: Literal["start", "finish"] | None = None,
+        on_conflict: Literal["keep", "replace", "postpone"] | None = None,
+        postpone_max: DurationLike | None = None,
         tenant: str | None = None,
         max_attempts: int | None = None,
         timeout: DurationLike | None = None,
@@ -181,6 +185,15 @@ class Handler(Generic[P, R_co]):
             priority: higher is more important; -32768 to 32767.
             key: idempotency key: the same job is returned until it is pruned.
             unique: at most one unfinished job of the kind has this text.
+            unique_until: ``"start"``: the text is free as soon as the job is leased;
+                ``"finish"``, which is the default: once it has ended.
+            on_conflict: what becomes of a job that has the text and has not begun:
+                it is kept as it is (``"keep"``, the default), gets these arguments and
+                options (``"replace"``), or also this ``run_in``, counted from now
+                (``"postpone"``). Beside one that has begun, the last two leave one
+                job that waits for its end.
+            postpone_max: how long after it was created a job is postponed at most;
+                a minute if it is not given.
             tenant: on whose behalf the job runs; stored with it.
             max_attempts: instead of the handler's.
             timeout: instead of the handler's, up to the pool's maximum.
@@ -193,7 +206,7 @@ class Handler(Generic[P, R_co]):
                 for ``enqueue_async``.
 
         Raises:
-            UsageError: a value is out of range, or run_in and run_at are both given.
+            UsageError: a value is out of range, or two contradict each other.
                 Of a pool that nobody has it is raised by `enqueue` and `call`.
         """
         return BoundHandler(
@@ -205,6 +218,9 @@ class Handler(Generic[P, R_co]):
                 priority=priority,
                 key=key,
                 unique=unique,
+                unique_until=unique_until,
+                on_conflict=on_conflict,
+                postpone_max=postpone_max,
                 tenant=tenant,
                 max_attempts=max_attempts,
                 timeout=timeout,
@@ -343,6 +359,8 @@ class Handler(Generic[P, R_co]):
             stored.id,
             self.kind,
             created=stored.created,
+            replaced=stored.replaced,
+            postponed=stored.postponed,
             gateway=self._gateway,
             decode=self.results.decode,
         )

@@ -46,9 +46,19 @@ class Job(Generic[R]):
         kind: the handler's name.
         created: False if `enqueue` returned an existing job with the same key or
             unique text.
+        replaced: it has given that job its arguments and options.
+        postponed: it has also made it due later.
     """
 
-    __slots__ = ("_decode", "_gateway", "created", "id", "kind")
+    __slots__ = (
+        "_decode",
+        "_gateway",
+        "created",
+        "id",
+        "kind",
+        "postponed",
+        "replaced",
+    )
 
     def __init__(
         self,
@@ -58,10 +68,14 @@ class Job(Generic[R]):
         created: bool,
         gateway: Gateway,
         decode: Callable[[bytes | None], Any],
+        replaced: bool = False,
+        postponed: bool = False,
     ) -> None:
         self.id = job_id
         self.kind = kind
         self.created = created
+        self.replaced = replaced
+        self.postponed = postponed
         self._gateway = gateway
         self._decode = decode
 

@@ -981,6 +981,21 @@ class Store(Protocol):
         """Return what is paused with its reason; a pause that has ended is none."""
         ...
 
+    def release_followers(self, limit: int = 1000) -> int:
+        """Let jobs go that wait for a unique text which no unfinished job has any more.
+
+        Whoever ends a job lets the one go that waits for it. This finds those that were
+        missed: the end and the enqueueing did not see each other, or a hand has deleted
+        the job. Each call goes on where the last one of this store object has stopped.
+
+        Args:
+            limit: look at no more than so many of those that wait.
+
+        Returns:
+            How many were let go, or were counted as waiting and were not.
+        """
+        ...
+
     def scrub(self, after_id: int | None) -> int | None:
         """Check some rows for damage that other programs have done, and repair it.
 

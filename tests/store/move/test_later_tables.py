@@ -19,6 +19,7 @@ from support.store.old_stores import STATES, make_old, old_versions
 MOVED_OTHERWISE = {
     *("jobs", "payloads", "results", "result_parts", "result_drafts", "attempts"),
     *("runs", "kinds", "pauses", "suspects", "misfits", "breakers", "outputs", "meta"),
+    "debounced",
 }
 NOT_MOVED = {
     "running": "of leases, and none is held",

@@ -107,6 +107,11 @@ LANES = {"lanes_pkey": "id"}
 BUCKETS = {"buckets_pkey": "id"}
 STRAGGLING = json.dumps([["cpu", "shop.thumbnail", 0, n, n] for n in range(4)])
 OF_JOB = {"attempts_of_job": "job_id"}
+TEXTS = {
+    "jobs_unique": "kind unique_text",
+    "debounced_pkey": "job_id",
+    "debounced_text": "kind unique_text",
+}
 RUN = {"run_id": "run-1"}
 OF_SCHEDULE = {
     "ticks_nominal": "schedule",
@@ -225,7 +230,7 @@ RULES = {
     "delete_attempts": Rule({"ids": IDS}, OF_JOB),
     "history_of": Rule({"rows": places(2)}, OF_JOB),
     "get_attempts": Rule({"id": 7}, OF_JOB),
-    "get_job": Rule({"id": 7}, PKEY),
+    "get_job": Rule({"id": 7}, PKEY | TEXTS),
     "get_payload": Rule({"id": 7}, PKEY),
     "get_output": Rule({"id": 7}, PKEY | {"running_pkey": "job_id"}),
     "show_running": Rule({"rows": places(4), "now_ms": NOW_MS}, PKEY),
@@ -253,6 +258,17 @@ RULES = {
     ),
     "key_holders": Rule({"rows": NAMES}, {"jobs_key": "kind key"}),
     "unique_holders": Rule({"rows": NAMES}, {"jobs_unique": "kind unique_text"}),
+    "text_holders": Rule({"rows": NAMES}, PKEY | TEXTS),
+    "hold_open": Rule({"ids": IDS}, PKEY),
+    "revise_jobs": Rule({"rows": places(15), "blobs": b""}, PKEY),
+    "begin_waiting": Rule({"ids": IDS}, PKEY),
+    "clear_waits": Rule({"rows": NAMES}, PKEY | TEXTS),
+    "waiting_texts": Rule(
+        {"after_id": 0, "limit": 1000}, PKEY | TEXTS | {"debounced_waiting": "job_id"}
+    ),
+    "keep_texts": Rule({"ids": IDS}, PKEY | TEXTS),
+    "end_waits": Rule({"ids": IDS}, PKEY | TEXTS),
+    "delete_debounced": Rule({"ids": IDS}, TEXTS),
     **{
         f"old_{state}": Rule(
             OLD, {f"jobs_{state}": "finished_at_ms"}, in_order=f"jobs_{state}"
@@ -272,6 +288,7 @@ RULES = {
 KEPT = ("lease_candidates", "lease_jobs", "lease_status")
 """Whose plans are kept for as long as a connection."""
 ALONE = {
+    *("text_holders", "hold_open", "revise_jobs", "begin_waiting", "clear_waits"),
     *("key_holders", "unique_holders", "complete_job", "store_result", "is_attempt"),
     *("count_runnable", "count_due", "cancel_requests"),
     *("get_job", "get_payload", "get_attempts"),

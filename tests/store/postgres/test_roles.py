@@ -4,6 +4,7 @@ import contextlib
 import json
 import secrets
 import subprocess
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ from jobpool import JobPool
 from jobpool.cli.root import cli
 from jobpool.core.config.settings import Retention
 from jobpool.core.formats import CODECS
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import Debounce, JobState, OnConflict
 from jobpool.errors import FeatureHeldBack, StoreRefused
 from jobpool.operations.erasure import Erase
 from jobpool.operations.jobs import Cancel
@@ -28,7 +29,14 @@ from jobpool.store.opening import open_store
 from jobpool.store.protocol import Receipt
 from jobpool.store.records import AuditFilter, Filter
 from support.postgres.server import binaries, libpq_url, query_of, server, with_query
-from support.store.storing import begin_run, kind_record, lease, new_job, succeeded
+from support.store.storing import (
+    begin_run,
+    ended,
+    kind_record,
+    lease,
+    new_job,
+    succeeded,
+)
 
 ROLES_SQL = Path(__file__).parents[3] / "conf" / "postgres" / "roles.sql"
 GROUPS = ("jobpool_supervisor", "jobpool_producer", "jobpool_viewer")
@@ -325,7 +333,6 @@ def test_a_producer_cannot_forge_a_result(url_of):
         for statement in (
             "UPDATE jobs SET result = NULL",
             "UPDATE jobs SET token = 1",
-            "UPDATE jobs SET payload = NULL",
             "UPDATE jobs SET completed_token = 1",
             "DELETE FROM jobs",
             "INSERT INTO attempts DEFAULT VALUES",
@@ -333,6 +340,46 @@ def test_a_producer_cannot_forge_a_result(url_of):
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
+
+
+def test_a_producer_replaces_postpones_and_follows_jobs(stores, url_of):
+    """Also where the job that it follows ends by its own hand."""
+    producer, worker = stores["producer"], stores["supervisor"]
+    begin_run(worker, "debouncing")
+
+    def enqueue(payload, action="replace"):
+        shared = Debounce(OnConflict(action), until_start=False)
+        new = new_job(kind="shop.shared", unique="u", payload=payload, debounce=shared)
+        (stored,) = producer.enqueue([msgspec.structs.replace(new, delay_ms=1)])
+        return stored
+
+    first = enqueue(b"1")
+    assert enqueue(b"2").replaced
+    assert enqueue(b"3", "postpone").postponed
+    kinds = {"cpu": ("shop.shared",)}
+
+    def granted():
+        return lease(worker, "debouncing", kinds=kinds)
+
+    (one,) = await_one(granted)
+    assert (one.id, one.payload) == (first.id, b"3")
+    second = enqueue(b"4")
+    assert second.state is JobState.WAITING
+    worker.settle([ended(one, retry_in_s=3600.0)])
+    assert operate(producer, PRODUCER, Cancel(jobs=Selection(ids=(one.id,)))).is_made
+    (two,) = await_one(granted)
+    assert two.payload == b"4"
+    worker.settle([succeeded(two)])
+    worker.end_run("debouncing")
+
+
+def await_one(ask):
+    """Ask until something is granted."""
+    deadline_s = time.monotonic() + 10
+    while not (found := ask()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    return found
 
 
 def test_a_producer_can_neither_lease_nor_succeed(stores, url_of):

@@ -84,6 +84,7 @@ SAID = {
         "overlap": "skip",
     },
     "Option": {"show": str},
+    "Debounce": {"on_conflict": "keep", "postpone_max_ms": 60_000},
     "Admission": {"depth_max": 10_000_000, "on_full": "refuse"},
 }
 

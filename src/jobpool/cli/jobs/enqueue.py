@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 
 from jobpool.cli.context import configured, has_app, opened, own_sources
 from jobpool.cli.flags import json_flag, note_flag, store_flags
@@ -22,6 +23,7 @@ from jobpool.cli.jobs.arguments.checker import Checker, encoded
 from jobpool.cli.jobs.arguments.stamp import Stamp
 from jobpool.cli.jobs.times import moment_ms
 from jobpool.cli.output import print_json, print_line
+from jobpool.client.declare.options import read_debounce
 from jobpool.core.application.handler_spec import (
     INTERNAL_PREFIX,
     check_kind,
@@ -68,6 +70,21 @@ _STDIN = "-"
 )
 @click.option("--key", help="Idempotency key: the same job is not created twice.")
 @click.option("--unique", help="At most one unfinished job of the kind has this value.")
+@click.option(
+    "--unique-until",
+    type=click.Choice(["start", "finish"]),
+    help="When the unique value is free again; default finish.",
+)
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["keep", "replace", "postpone"]),
+    help="What becomes of a job with the unique value that has not begun.",
+)
+@click.option(
+    "--postpone-max",
+    metavar="TIME",
+    help="Postpone it no longer than this after it was created; default 1m.",
+)
 @click.option("--tenant", metavar="NAME", help="Tenant that the job belongs to.")
 @click.option("--pool", metavar="NAME", help="Pool to run in; default the kind's own.")
 @click.option(
@@ -182,6 +199,14 @@ def _times(options: dict[str, Any]) -> dict[str, Any]:
                 "would be canceled before it may start"
             )
         fields["expires_in_ms"] = milliseconds
+    fields["debounce"] = read_debounce(
+        options.pop("unique_until"),
+        options.pop("on_conflict"),
+        options.pop("postpone_max"),
+        unique=fields["unique"],
+        key=fields["key"],
+        run_in_ms=fields.get("delay_ms"),
+    )
     return fields
 
 
@@ -305,11 +330,14 @@ def _batches(news: Iterator[NewJob], done: Done) -> Iterator[list[NewJob]]:
 def _print(stored: Sequence[Enqueued], *, as_json: bool) -> None:
     if as_json:
         for job in stored:
-            print_json({"id": job.id, "created": job.created, "state": job.state.value})
+            print_json(msgspec.structs.asdict(job))
         return
     made = [str(job.id) for job in stored if job.created]
     if made:
         print_line(f"enqueued {' '.join(made)}")
     for job in stored:
-        if not job.created:
+        if job.replaced:
+            later = " and is postponed" if job.postponed else ""
+            print_line(f"job {job.id} has the new arguments{later}", job.state.value)
+        elif not job.created:
             print_line(f"job {job.id} exists already", job.state.value)

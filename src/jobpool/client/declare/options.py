@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -12,15 +12,30 @@ from msgspec.structs import replace
 from jobpool.client.declare.declaration import positive_s
 from jobpool.client.declare.retry import checked_count
 from jobpool.core.application.handler_spec import HandlerSpec, check_pool
-from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
+from jobpool.core.jobs.job import (
+    POSTPONE_MAX_MS,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    TIME_MAX_MS,
+    Debounce,
+    NewJob,
+    OnConflict,
+)
 from jobpool.core.rules.quotas.lanes import lane_id
-from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
+from jobpool.core.units import (
+    DurationLike,
+    SizeLike,
+    duration_s,
+    show_duration,
+    size_bytes,
+)
 from jobpool.errors import ConfigError, UsageError
 
 TEXT_MAX = 255
 """Most characters of a key, a unique text or a tenant."""
 
 
+_ONLY_POSTPONED = "postpone_max is only for on_conflict='postpone'"
 NEVER_BEGINS = (
     "expires_in is not longer than run_in, so the job would be canceled before it may "
     "begin; both count from now: make expires_in longer"
@@ -36,6 +51,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     key: str | None = None
     unique: str | None = None
+    debounce: Debounce | None = None
     tenant: str | None = None
     max_attempts: int | None = None
     timeout_s: float | None = None
@@ -75,6 +91,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             memory_bytes=self.memory_bytes,
             codec=codec,
         )
+        if self.debounce is not None:
+            job = replace(job, debounce=self.debounce)
         if not spec.needs and spec.concurrency is None:
             return job
         lane = lane_id(pool, spec.kind, self.priority, self.tenant, values or {})
@@ -93,6 +111,9 @@ def read_options(
     priority: int = 0,
     key: str | None = None,
     unique: str | None = None,
+    unique_until: Literal["start", "finish"] | None = None,
+    on_conflict: Literal["keep", "replace", "postpone"] | None = None,
+    postpone_max: DurationLike | None = None,
     tenant: str | None = None,
     max_attempts: int | None = None,
     timeout: DurationLike | None = None,
@@ -113,13 +134,23 @@ def read_options(
         expires_in_ms = _positive_ms(expires_in)
         if expires_in_ms is not None and expires_in_ms <= delay_ms:
             raise UsageError(NEVER_BEGINS)
+        unique = checked_text(unique, "unique")
+        debounce = read_debounce(
+            unique_until,
+            on_conflict,
+            postpone_max,
+            unique=unique,
+            key=key,
+            run_in_ms=None if run_in is None else delay_ms,
+        )
         return Options(
             delay_ms=delay_ms,
             run_at_ms=None if run_at is None else moment_ms(run_at, "run_at"),
             expires_in_ms=expires_in_ms,
             priority=_checked_priority(priority),
             key=checked_text(key, "key"),
-            unique=checked_text(unique, "unique"),
+            unique=unique,
+            debounce=debounce,
             tenant=checked_text(tenant, "tenant"),
             max_attempts=checked_count(max_attempts, "max_attempts"),
             timeout_s=positive_s(timeout, "timeout"),
@@ -129,6 +160,78 @@ def read_options(
         )
     except ConfigError as exc:
         raise UsageError(str(exc)) from None
+
+
+def read_debounce(
+    unique_until: str | None,
+    on_conflict: str | None,
+    postpone_max: DurationLike | None,
+    *,
+    unique: str | None,
+    key: str | None,
+    run_in_ms: int | None,
+) -> Debounce | None:
+    """Return how a job shares its unique text; None: as usual.
+
+    Args:
+        unique_until: ``"start"`` or ``"finish"``; None: finish.
+        on_conflict: ``"keep"``, ``"replace"`` or ``"postpone"``; None: keep.
+        postpone_max: only with postpone; None: a minute.
+        unique: the text.
+        key: the job's idempotency key, with which this does not go.
+        run_in_ms: how much later it is due; None: that was not given.
+
+    Raises:
+        ConfigError, UsageError: a value is wrong, or two contradict each other.
+    """
+    if unique_until is None and on_conflict is None:
+        if postpone_max is not None:
+            raise UsageError(_ONLY_POSTPONED)
+        return None
+    if unique is None:
+        raise UsageError(
+            "unique_until and on_conflict say what happens to jobs with the same "
+            "unique text; give unique= too"
+        )
+    if key is not None:
+        raise UsageError(
+            "unique_until and on_conflict do not go with key=: a key stands for one "
+            "job with its arguments; leave one of them out"
+        )
+    until = _one_of(unique_until or "finish", ("start", "finish"), "unique_until")
+    action = OnConflict(
+        _one_of(on_conflict or "keep", tuple(OnConflict), "on_conflict")
+    )
+    most_ms = POSTPONE_MAX_MS
+    if action is OnConflict.POSTPONE:
+        if postpone_max is not None:
+            most_ms = round(duration_s(postpone_max, "postpone_max") * 1000)
+        _check_postponed(run_in_ms, most_ms)
+    elif postpone_max is not None:
+        raise UsageError(_ONLY_POSTPONED)
+    debounce = Debounce(action, until == "start", most_ms)
+    return None if debounce == Debounce() else debounce
+
+
+def _check_postponed(run_in_ms: int | None, most_ms: int) -> None:
+    if not run_in_ms:
+        raise UsageError(
+            "on_conflict='postpone' needs run_in: how long after the last of several "
+            "calls the job is due"
+        )
+    if run_in_ms > most_ms:
+        raise UsageError(
+            f"run_in ({show_duration(run_in_ms / 1000)}) is longer than postpone_max "
+            f"({show_duration(most_ms / 1000)}), after which the job is not postponed "
+            "any more; make postpone_max longer"
+        )
+
+
+def _one_of(value: str, choices: Sequence[str], what: str) -> str:
+    if value not in choices:
+        known = ", ".join(repr(str(one)) for one in choices)
+        raise UsageError(f"{what}: expected one of {known}, got {value!r}")
+    return value
 
 
 def _text(value: object, what: str) -> str:

@@ -63,6 +63,34 @@ FINISHED = (
 
 
 _ERASED = "its data was erased on "
+POSTPONE_MAX_MS = 60_000
+"""How long a job is postponed at most, unless it is said otherwise."""
+
+
+class OnConflict(StrEnum):
+    """What an enqueue does if a job has its unique text already."""
+
+    KEEP = "keep"
+    """Nothing: that job is the answer."""
+    REPLACE = "replace"
+    """That job gets the new arguments and options, unless it has begun."""
+    POSTPONE = "postpone"
+    """The same, and it is due as much later as a new one would be."""
+
+
+class Debounce(msgspec.Struct, frozen=True):
+    """How a job shares its unique text with others."""
+
+    on_conflict: OnConflict = OnConflict.KEEP
+    until_start: bool = False
+    """The text is free as soon as the job is leased, not only when it has ended."""
+    postpone_max_ms: int = POSTPONE_MAX_MS
+    """How long after it was created a postponed job is due at the latest."""
+
+    @property
+    def revises(self) -> bool:
+        """Whether it changes a job that it finds."""
+        return self.on_conflict is not OnConflict.KEEP
 
 
 def erased_reason(now_ms: int) -> str:
@@ -88,6 +116,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """Idempotency key, unique within the kind until the job is pruned."""
     unique: str | None = None
     """At most one unfinished job of the kind has it."""
+    debounce: Debounce | None = None
+    """How it shares that; None: it is kept until it has ended."""
     tenant: str | None = None
     max_attempts: int | None = None
     timeout_s: float | None = None
@@ -112,6 +142,10 @@ class Enqueued(msgspec.Struct, frozen=True):
     created: bool
     """False: this is an existing job with the same key or unique text."""
     state: JobState
+    replaced: bool = False
+    """That job has got the new arguments and options."""
+    postponed: bool = False
+    """It is also due later than it was."""
 
 
 class PastAttempt(msgspec.Struct, frozen=True, array_like=True):
@@ -442,6 +476,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     codec: str | None = None
     """Name of the codec that payload, result, progress, checkpoint and error have
     passed through; None: they are plain."""
+    until_start: bool = False
+    """Its unique text is free as soon as it is leased."""
+    replacements: int = 0
+    """How often enqueues with its unique text have given it other arguments."""
+    postponements: int = 0
+    """How often it was made due later for that."""
+    waits_for: int | None = None
+    """The job that has its unique text, which it gets when that job has ended."""
+    followed_by: int | None = None
+    """The job that waits for this one in this way."""
     ref: str = ""
     """Its id in a form that cannot be guessed, for URLs (`core.jobs.ref`)."""
 

@@ -60,6 +60,10 @@ class JobEvent(StrEnum):
     EXPIRE = "expire"
     REVIVE = "revive"
     """An operator's retry or release."""
+    PROCEED = "proceed"
+    """What it waited for has ended."""
+    POSTPONE = "postpone"
+    """Its unique text was enqueued again: it is due later, with other arguments."""
 
 
 _S, _E = JobState, JobEvent
@@ -77,8 +81,15 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.CANCEL: _S.CANCELED,
         _E.EXPIRE: _S.CANCELED,
         _E.REVIVE: _S.RUNNABLE,
+        _E.PROCEED: None,
+        _E.POSTPONE: _S.PENDING,
     },
-    _S.WAITING: {**dict.fromkeys(_E), _E.CANCEL: _S.CANCELED},
+    _S.WAITING: {
+        **dict.fromkeys(_E),
+        _E.CANCEL: _S.CANCELED,
+        _E.PROCEED: _S.PENDING,
+        _E.POSTPONE: _S.WAITING,
+    },
     _S.RUNNABLE: {
         _E.FALL_DUE: None,
         _E.LEASE: _S.LEASED,
@@ -92,6 +103,8 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.CANCEL: _S.CANCELED,
         _E.EXPIRE: _S.CANCELED,
         _E.REVIVE: None,
+        _E.PROCEED: None,
+        _E.POSTPONE: _S.PENDING,
     },
     _S.LEASED: {
         _E.FALL_DUE: None,
@@ -106,6 +119,8 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.CANCEL: _S.CANCELED,
         _E.EXPIRE: None,
         _E.REVIVE: None,
+        _E.PROCEED: None,
+        _E.POSTPONE: None,
     },
     _S.SUCCEEDED: dict.fromkeys(_E),
     _S.DEAD: {**dict.fromkeys(_E), _E.REVIVE: _S.RUNNABLE},

@@ -22,6 +22,7 @@ import msgspec
 
 from jobpool.core.formats import OLDEST
 from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.core.rules.quotas.definition import Tenant
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.core.rules.schedules.schedule import TickState
@@ -136,6 +137,30 @@ class MemoryDatabase:
         """Replace a job's row, recording it in the journal; None: it is new."""
         self._journal.append((self.jobs, row.id, former, row))
         self.jobs.swap(former, row)
+        if (
+            former is not None
+            and former.new.unique is not None
+            and former.finished_at_ms is None
+            and row.finished_at_ms is not None
+        ):
+            self.pass_text_on(former.new.kind, former.new.unique)
+
+    def pass_text_on(self, kind: str, text: str) -> bool:
+        """Give a unique text that nobody has to the job that waits for it, if one does.
+
+        Returns:
+            Whether it was let go.
+        """
+        heir = self.jobs.waiting.get((kind, text))
+        if heir is None or (kind, text) in self.jobs.by_unique:
+            return False
+        row = self.jobs[heir]
+        shared = row.shared and msgspec.structs.replace(row.shared, waits=False)
+        new = msgspec.structs.replace(row.new, unique=text)
+        state = after(row.state, JobEvent.PROCEED)
+        freed: Row = msgspec.structs.replace(row, state=state, new=new, shared=shared)
+        self.put_job(row, freed)
+        return True
 
     def take_token(self) -> int:
         """Return a fresh token; tokens increase and are never given out twice.

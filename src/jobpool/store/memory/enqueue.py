@@ -12,14 +12,15 @@ import msgspec
 
 from jobpool.core.clock import Clock
 from jobpool.core.formats import CODECS
-from jobpool.core.jobs.job import Enqueued, JobState, NewJob
+from jobpool.core.jobs.job import Debounce, Enqueued, JobState, NewJob, OnConflict
 from jobpool.core.jobs.uniform_batch import representatives
 from jobpool.core.rules.admission import NO_BOUND, Bound, Scope, Seen, Sort
+from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.errors import UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.tables.ordered_set import RankSet, id_of, oldest_ms, time_of
-from jobpool.store.memory.tables.rows import Row
-from jobpool.store.operations.admission import (
+from jobpool.store.memory.tables.rows import Row, Shared
+from jobpool.store.operations.producers.admission import (
     ENDS_MAX,
     ENDS_WITHIN_S,
     Concerned,
@@ -37,7 +38,9 @@ from jobpool.store.statements.validation import (
     key_conflict,
 )
 
+_replace = msgspec.structs.replace
 _PENDING, _RUNNABLE = JobState.PENDING, JobState.RUNNABLE
+_OPEN = frozenset({_PENDING, _RUNNABLE, JobState.WAITING})
 
 
 class Enqueueing(ABC):
@@ -126,6 +129,9 @@ class Enqueueing(ABC):
         first_id = 0
         answers: list[Enqueued] = []
         for job in jobs:
+            if job.debounce is not None and job.unique is not None:
+                answers.append(self._debounced(job, job.unique, now_ms))
+                continue
             if job.key is not None or job.unique is not None:
                 held = self._held(job, first_id)
                 if held is not None:
@@ -137,6 +143,75 @@ class Enqueueing(ABC):
             put_job(None, row)
             answers.append(Enqueued(job_id, True, row.state))
         return answers
+
+    def _debounced(self, job: NewJob, text: str, now_ms: int) -> Enqueued:
+        """Store a job, or change the one that has its unique text; see `debounce`."""
+        table, debounce = self._database.jobs, job.debounce or Debounce()
+        holder = table.by_unique.get((job.kind, text))
+        follower = table.waiting.get((job.kind, text))
+        if holder is None and follower is None:
+            return self._put_debounced(job, None, now_ms)
+        if holder is None:  # It has been missed: nobody has the text any more.
+            self._database.pass_text_on(job.kind, text)
+            holder, follower = follower, None
+        row = table[follower or holder or 0]
+        is_open = follower is not None or (_is_open(row) and row.new.key is None)
+        if not debounce.revises:
+            return Enqueued(row.id, created=False, state=row.state)
+        if is_open:
+            return self._change_debounced(row, job, text, now_ms)
+        return self._put_debounced(job, Shared(text, waits=True), now_ms)
+
+    def _put_debounced(
+        self, job: NewJob, shared: Shared | None, now_ms: int
+    ) -> Enqueued:
+        """Store a debounced job; *shared*: it waits for its text."""
+        until_start = job.debounce is not None and job.debounce.until_start
+        row = _row(self._database.jobs.take_id(), job, now_ms)
+        if shared is not None:
+            new = _replace(row.new, unique=None)
+            row = _replace(row, new=new, state=JobState.WAITING)
+        if shared is not None or until_start:
+            shared = shared or Shared(job.unique or "")
+            row = _replace(row, shared=_replace(shared, until_start=until_start))
+        self._database.put_job(None, row)
+        return Enqueued(row.id, True, row.state)
+
+    def _change_debounced(
+        self, row: Row, job: NewJob, text: str, now_ms: int
+    ) -> Enqueued:
+        """Give a job that has not begun other arguments and options."""
+        debounce, former = job.debounce or Debounce(), row.shared or Shared(text)
+        is_later = debounce.on_conflict is OnConflict.POSTPONE
+        run_at_ms, state = row.run_at_ms, row.state
+        given = _row(row.id, job, now_ms)
+        if is_later:
+            latest_ms = row.created_at_ms + debounce.postpone_max_ms
+            run_at_ms = min(given.run_at_ms, latest_ms)
+            state = after(state, JobEvent.POSTPONE)
+        revised: Row = _replace(
+            row,
+            new=_replace(given.new, unique=row.new.unique, key=None),
+            state=state,
+            run_at_ms=run_at_ms,
+            expires_at_ms=given.expires_at_ms,
+            ended=_replace(row.ended, reason=None),
+            shared=_replace(
+                former,
+                until_start=debounce.until_start,
+                replacements=former.replacements + 1,
+                postponements=former.postponements + is_later,
+            ),
+        )
+        self._database.put_job(row, revised)
+        for misfit in [one for one in self._database.misfits if one[0] == row.id]:
+            self._database.put(self._database.misfits, misfit, None)
+        return Enqueued(row.id, False, state, replaced=True, postponed=is_later)
+
+    def release_followers(self, limit: int = 1000) -> int:
+        """See `Store.release_followers`: a row cannot be missed or deleted here."""
+        del limit
+        return 0
 
     def _held(self, job: NewJob, first_id: int) -> Row | None:
         """Return the stored job that a new one duplicates, if any.
@@ -253,6 +328,11 @@ class _Sight:
 
 _PLACES = {Sort.QUEUE: 0, Sort.POOL: 0, Sort.KIND: 1}
 """Where the name of a scope is in the key of a queue."""
+
+
+def _is_open(row: Row) -> bool:
+    """Say whether nothing of an unfinished job has run."""
+    return row.state in _OPEN and not row.attempt and not row.snoozes
 
 
 def _row(job_id: int, job: NewJob, now_ms: int) -> Row:

@@ -339,6 +339,8 @@ class Leasing(SuspectKeeping, MisfitKeeping):
             begun=NOT_BEGUN,
             attempt=min(row.attempt + 1, COUNT_MAX),
         )
+        if row.shared is not None and row.shared.until_start:
+            leased = _replace(leased, new=_replace(row.new, unique=None))
         self._database.put_job(row, leased)
         lease = lease_from(leased, held)
         if self._unfit_since_ms(row.id) is not None:

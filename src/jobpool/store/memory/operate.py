@@ -319,6 +319,12 @@ def _canceled(row: Row, state: JobState, now_ms: int) -> Row:
     if ended.reason is None:
         ended = _replace(ended, reason="canceled on request")
     canceled: Row = _replace(row, state=state, finished_at_ms=now_ms, ended=ended)
+    if (shared := row.shared) is not None and shared.waits:
+        canceled = _replace(
+            canceled,
+            new=_replace(row.new, unique=shared.text),
+            shared=_replace(shared, waits=False),
+        )
     return canceled
 
 

@@ -304,7 +304,17 @@ class Reading(MisfitKeeping, QuotaReading):
     def _shown(self, row: Row) -> Job:
         held = row.held
         run = None if held is None else self._database.runs.get(held.run_id)
-        shown = job_from(row, None if run is None else run.lease_until_ms)
+        jobs, shared = self._database.jobs, row.shared
+        shown = job_from(
+            row,
+            None if run is None else run.lease_until_ms,
+            waits_for=jobs.by_unique.get((row.new.kind, shared.text))
+            if shared is not None and shared.waits
+            else None,
+            followed_by=jobs.waiting.get((row.new.kind, row.new.unique or ""))
+            if row.finished_at_ms is None
+            else None,
+        )
         return msgspec.structs.replace(
             shown,
             unfit_since_ms=self._unfit_since_ms(row.id),

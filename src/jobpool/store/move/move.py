@@ -176,6 +176,7 @@ def _publish(
     suspects, misfits, breakers = source.suspects_and_breakers()
     quotas, tenants = source.quotas_and_tenants()
     audit, sketches = source.audit_and_sketches()
+    debounced = source.debounced()
     with target.transaction() as session:
         if target.is_done(session, note.id):
             return None
@@ -191,6 +192,7 @@ def _publish(
         put(session, "move_take_suspect", suspects)
         put(session, "move_take_misfit", misfits)
         put(session, "move_take_breaker", breakers)
+        put(session, "move_take_debounced", debounced)
         put(session, "move_take_meta", source.meta())
         put(session, "move_take_quota", quotas)
         put(session, "move_take_tenant", tenants)

@@ -192,6 +192,11 @@ class Source:
                 readable(integrity.BREAKER, session.rows("move_breakers")),
             )
 
+    def debounced(self) -> list[Row]:
+        """Return how jobs share their unique texts with others."""
+        with self._reading() as session:
+            return readable(integrity.DEBOUNCED, session.rows("move_debounced"))
+
     def quotas_and_tenants(self) -> tuple[list[Row], list[Row]]:
         """Return what operators have set."""
         with self._reading() as session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
 from jobpool.core.formats import CODECS
@@ -17,7 +18,17 @@ from jobpool.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from jobpool.store.operations.admission import Entrance, StoredSight, full_scopes
+from jobpool.store.operations.producers.admission import (
+    Entrance,
+    StoredSight,
+    full_scopes,
+)
+from jobpool.store.operations.producers.debounce import (
+    Means,
+    is_debounced,
+    release_followers,
+    store_debounced,
+)
 from jobpool.store.records import Formats, FullRow
 from jobpool.store.statements.formats import held_back
 from jobpool.store.statements.limits import encoded_values
@@ -48,6 +59,9 @@ class Enqueueing(ABC):
     _LOCK_FORMATS: ClassVar[str | None] = None
     """The query that keeps runs from beginning until the transaction has ended; None:
     a writer is alone."""
+    _LOCK_TEXTS: ClassVar[str | None] = None
+    """The query by which producers of the same unique texts take turns; None: a writer
+    is alone."""
     _WRITES_BESIDE: ClassVar[bool] = False
     """Our own connection can write while a caller's transaction is open."""
     formats: Callable[[], Formats]
@@ -56,6 +70,8 @@ class Enqueueing(ABC):
     """See `Store.require`."""
     _may_encode = False
     """It is known that every supervisor that may lease knows encoded jobs."""
+    _released_to = 0
+    """How far `release_followers` has come."""
 
     def enqueue(
         self, jobs: Sequence[NewJob], connection: Any = None, *, wakes: bool = False
@@ -80,7 +96,7 @@ class Enqueueing(ABC):
             return [
                 answer
                 for chunk in chunks(jobs)
-                for answer in self._store_chunk(session, chunk)
+                for answer in self._store(session, chunk)
             ]
 
     def full(self) -> list[FullRow]:
@@ -88,6 +104,13 @@ class Enqueueing(ABC):
         with self._database.reading() as session:
             sight = StoredSight(self._database, session)
             return list(full_scopes(self._entrance.admission, sight))
+
+    def release_followers(self, limit: int = 1000) -> int:
+        """See `Store.release_followers`."""
+        self._released_to, released = release_followers(
+            self._database, self._released_to, limit
+        )
+        return released
 
     @abstractmethod
     def wake(self) -> None:
@@ -166,6 +189,59 @@ class Enqueueing(ABC):
         self._depth.reserve(session, len(jobs))
         return self._insert(session, jobs)
 
+    def _enter(
+        self, session: Session, jobs: Sequence[NewJob], *, may_wait: bool = False
+    ) -> list[Enqueued | None]:
+        """Store checked jobs as `_admit`, unless too many wait.
+
+        Args:
+            session: in a transaction.
+            jobs: to be stored.
+            may_wait: each waits for one that is there: just the whole queue is bounded.
+
+        Raises:
+            QueueFull: too many do; the transaction must be rolled back.
+        """
+        sight = StoredSight(self._database, session)
+        placed = jobs if may_wait else self._entrance.admit(jobs, sight)
+        try:
+            return self._admit(session, placed)
+        except QueueFull as full:
+            raise self._entrance.refusal(full, placed, sight) from None
+
+    def _store(self, session: Session, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store a chunk of checked jobs, as if one after another."""
+        if not is_debounced(representatives(jobs)):
+            return self._store_chunk(session, jobs)
+        means = Means(
+            now_ms=self._database.now_ms(session),
+            admit=self._enter,
+            put_payloads=self._put_payloads,
+            lock=self._LOCK_TEXTS,
+        )
+        answers: list[Enqueued] = []
+        for is_shared, alike in groupby(jobs, lambda job: job.debounce is not None):
+            part = list(alike)
+            answers += (
+                store_debounced(session, part, means)
+                if is_shared
+                else self._store_chunk(session, part)
+            )
+        return answers
+
+    @abstractmethod
+    def _put_payloads(
+        self, session: Session, places: Sequence[tuple[Any, ...]], blobs: bytes
+    ) -> None:
+        """Replace payloads, where `revise_jobs` does not do so itself.
+
+        Args:
+            session: in a transaction.
+            places: ids, and where in *blobs* their payloads are: first byte from 1, and
+                length.
+            blobs: the payloads.
+        """
+
     def _store_chunk(
         self,
         session: Session,
@@ -179,12 +255,7 @@ class Enqueueing(ABC):
             fresh = [job for job, held in pairs if held is None]
         if not fresh:
             return [_stored(answer) for answer in answers if answer is not None]
-        sight = StoredSight(self._database, session)
-        placed = self._entrance.admit(fresh, sight)
-        try:
-            inserted = self._admit(session, placed)
-        except QueueFull as full:
-            raise self._entrance.refusal(full, placed, sight) from None
+        inserted = self._enter(session, fresh)
         stored = [one for one in inserted if one is not None]
         if len(stored) == len(jobs):  # usually: there is no conflict at all
             return stored

@@ -52,6 +52,9 @@ _TABLES = (
     _Table("pauses", "raw_pauses", integrity.PAUSE, "drop_pause", "deleted"),
     _Table("quotas", "raw_quotas", integrity.QUOTA, "drop_quota", "deleted"),
     _Table("tenants", "raw_tenants", integrity.TENANT, "drop_tenant", "deleted"),
+    _Table(
+        "debounced", "raw_debounced", integrity.DEBOUNCED, "drop_debounced", "deleted"
+    ),
     _Table("misfits", "raw_misfits", integrity.MISFIT, "drop_misfit", "deleted"),
     _Table(
         "suspects", "raw_suspects", integrity.SUSPECT, "rewrite_suspect", "repaired"

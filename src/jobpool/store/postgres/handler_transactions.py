@@ -17,7 +17,7 @@ from jobpool.core.clock import SystemClock
 from jobpool.core.jobs.job import Enqueued, NewJob
 from jobpool.core.rules.admission import Admission
 from jobpool.errors import StoreError, UsageError
-from jobpool.store.operations.admission import Entrance
+from jobpool.store.operations.producers.admission import Entrance
 from jobpool.store.postgres.caller_connection import (
     CallerSession,
     check_state,

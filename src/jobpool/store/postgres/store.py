@@ -19,11 +19,11 @@ from jobpool.core.jobs.uniform_batch import payloads_of
 from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.restoring import TOKEN_BITS
 from jobpool.errors import StoreError
-from jobpool.store.operations.admission import Entrance
 from jobpool.store.operations.enqueue import job_rows, stamp_of
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
+from jobpool.store.operations.producers.admission import Entrance
 from jobpool.store.operations.quotas.lanes import ClaimMemory
 from jobpool.store.operations.quotas.setting import QuotaSetting
 from jobpool.store.operations.read import Reading
@@ -105,8 +105,18 @@ class PostgresStore(
 
     _depth: DepthGuard
 
-    _DELETIONS = ("delete_outputs", "delete_attempts", "delete_jobs")
-    _ERASURES = ("delete_attempts", "delete_outputs", "delete_running")
+    _DELETIONS = (
+        "delete_outputs",
+        "delete_attempts",
+        "delete_debounced",
+        "delete_jobs",
+    )
+    _ERASURES = (
+        "delete_attempts",
+        "delete_outputs",
+        "delete_running",
+        "delete_debounced",
+    )
     _HELD_ELSEWHERE = "held_elsewhere"
     _LOCK_RUN = "lock_run"
     _LOCK_FORMATS = "lock_formats"
@@ -115,6 +125,7 @@ class PostgresStore(
     _LOCK_GONE = "lock_gone_runs"
     _END_GONE = "end_unaware"
     _LOCK_JOBS = "lock_jobs"
+    _LOCK_TEXTS = "lock_texts"
     _HOLD_JOBS = "hold_jobs"
     _LOCK_SUSPECTS = "lock_suspects"
     _LOCK_PUBLISHED = "lock_published"
@@ -346,6 +357,11 @@ class PostgresStore(
             "quota_values": stamp_of(job),
             "now_ms": self._server.known_ms(session),
         }
+
+    def _put_payloads(
+        self, session: Session, places: Sequence[tuple[Any, ...]], blobs: bytes
+    ) -> None:
+        """See `Enqueueing._put_payloads`: they are in the jobs' rows."""
 
     def _settle_plain(
         self, session: WritingSession, plain: Sequence[Settlement], now: Moment

@@ -21,7 +21,7 @@ from jobpool.core.application.current import Claim
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.rules.admission import Admission
 from jobpool.errors import UsageError
-from jobpool.store.operations.admission import Entrance
+from jobpool.store.operations.producers.admission import Entrance
 from jobpool.store.sqlite.caller_connection import autocommits, session_on, step, within
 from jobpool.store.sqlite.connection.connect import check_library, migrate_within
 from jobpool.store.sqlite.connection.database import Database

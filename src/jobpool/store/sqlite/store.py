@@ -14,10 +14,10 @@ from typing import Any
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
 from jobpool.core.rules.admission import Admission
-from jobpool.store.operations.admission import Entrance
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
+from jobpool.store.operations.producers.admission import Entrance
 from jobpool.store.operations.quotas.lanes import ClaimMemory
 from jobpool.store.operations.quotas.setting import QuotaSetting
 from jobpool.store.operations.read import Reading
@@ -38,6 +38,7 @@ from jobpool.store.sqlite.connection.location import filesystem_of, prepare
 from jobpool.store.sqlite.id_overflow import has_far_numbers, renumber
 from jobpool.store.sqlite.queue_depth import DepthGuard
 from jobpool.store.statements.moment import Moment
+from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Session
 from jobpool.store.wakeup import Waker
 from jobpool.store.watermark import Mark
@@ -72,6 +73,7 @@ class SqliteStore(
         "delete_result_parts",
         "delete_outputs",
         "delete_attempts",
+        "delete_debounced",
         "delete_jobs",
     )
     _ERASURES = (
@@ -81,6 +83,7 @@ class SqliteStore(
         "delete_attempts",
         "delete_outputs",
         "delete_running",
+        "delete_debounced",
     )
     _TICK_LIMIT = 10  # Claims wait for a step: it must take no longer than they do.
     _LEFT_OVER = ("prune_draft_parts", "prune_drafts")
@@ -150,6 +153,11 @@ class SqliteStore(
         self, session: Session, jobs: Sequence[NewJob]
     ) -> list[Enqueued | None]:
         return tokens.insert(session, jobs, self._file.now_ms(session))
+
+    def _put_payloads(
+        self, session: Session, places: Sequence[tuple[Any, ...]], blobs: bytes
+    ) -> None:
+        session.run("insert_payloads", rows=as_json(places), blobs=blobs)
 
     def _settle_plain(
         self, session: Session, plain: Sequence[Settlement], now: Moment

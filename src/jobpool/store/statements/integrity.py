@@ -271,6 +271,12 @@ MISFIT: Mapping[str, Any] = {
     "since_ms": Moment,
     "until_ms": Moment,
 }
+DEBOUNCED: Mapping[str, Any] = {
+    "job_id": int,
+    **dict.fromkeys(("kind", "unique_text"), str),
+    **dict.fromkeys(("waits", "until_start"), Flag),
+    **dict.fromkeys(("replacements", "postponements"), Count),
+}
 _LEASE = ("token", "supervisor", "leased_at_ms")
 _RAN = (JobState.LEASED, JobState.SUCCEEDED, JobState.QUARANTINED)
 

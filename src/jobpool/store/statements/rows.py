@@ -180,14 +180,21 @@ def job_from(row: Row, ref_key: bytes | None) -> Job:
     """Return a row of the view jobpool_job_records as a record.
 
     Args:
-        row: its columns are the record's fields, but for `ref`.
+        row: its columns are the record's fields, but for `ref`; and the unique text
+            that it waits for, or has given up.
         ref_key: the store's key for refs; None: it is damaged, and there are none.
 
     Unreadable values, which only another program can have written, are left blank: a
     listing must show the other jobs, and this one as well as possible.
     """
-    values = dict(zip(_JOB_FIELDS, row, strict=True))
+    *fields, shared_text = row
+    values = dict(zip(_JOB_FIELDS, fields, strict=True))
     values["cancel_requested"] = row[_CANCEL] == 1
+    values["until_start"] = values["until_start"] == 1
+    if values["unique"] is None:
+        values["unique"] = shared_text
+    for count in ("replacements", "postponements"):
+        values[count] = values[count] or 0
     values["ref"] = "" if ref_key is None else ref_of(row[0], ref_key)
     return _convert(values, Job)
 

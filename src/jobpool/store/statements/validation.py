@@ -12,7 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from jobpool.core.application.codec import NAME as CODEC_NAME
 from jobpool.core.application.handler_spec import NAME, POOL_NAME
-from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, TIME_MAX_MS, NewJob
+from jobpool.core.jobs.job import (
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    TIME_MAX_MS,
+    Debounce,
+    NewJob,
+    OnConflict,
+)
 from jobpool.core.jobs.uniform_batch import payloads_of, representatives
 from jobpool.errors import KeyConflict, UsageError
 
@@ -134,7 +141,20 @@ def _rest_complaint(job: NewJob) -> str | None:
         return "timeout_s: expected a finite number of seconds over 0"
     if job.codec is not None and not _is_name(job.codec, CODEC_NAME):
         return "codec: expected a name such as 'fernet'"
-    return _quota_complaint(job)
+    return _quota_complaint(job) or _debounce_complaint(job)
+
+
+def _debounce_complaint(job: NewJob) -> str | None:
+    debounce = job.debounce
+    if debounce is None:
+        return None
+    if not _is(debounce, Debounce) or not _is(debounce.on_conflict, OnConflict):
+        return "debounce: expected a Debounce"
+    if job.unique is None or job.key is not None:
+        return "debounce: expected a unique text, and no key"
+    if not _is_int(debounce.postpone_max_ms, 0, TIME_MAX_MS):
+        return f"postpone_max_ms: expected a whole number from 0 to {TIME_MAX_MS}"
+    return None
 
 
 def _quota_complaint(job: NewJob) -> str | None:
@@ -148,6 +168,10 @@ def _quota_complaint(job: NewJob) -> str | None:
 # Records are not checked when they are created: a field may hold anything.
 def _is_name(value: object, pattern: re.Pattern[str]) -> bool:
     return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _is(value: object, kind: type) -> bool:
+    return isinstance(value, kind)
 
 
 def _is_duration(value: object) -> bool:

@@ -49,6 +49,8 @@ PRUNE_EVERY_S = 30.0
 USAGE_EVERY_S = 30.0
 USAGE_ROWS = 2000
 """Most rows of one statement."""
+RELEASE_EVERY_S = 2.0
+"""How soon a job goes on that waits for one whose end has missed it."""
 SCRUB_EVERY_S = 10.0
 """A few hundred rows each time: 500 take 5 ms."""
 CONCERN_AGAIN_S = 600.0
@@ -118,6 +120,7 @@ class Housekeeping(threading.Thread):
             self._turn(self._formats, FORMATS_EVERY_S),
             self._turn(self._concerns, CONCERNS_EVERY_S, first_s=CONCERNS_EVERY_S / 2),
             self._turn(self.write_usage, USAGE_EVERY_S, first_s=USAGE_EVERY_S),
+            self._turn(self._release, RELEASE_EVERY_S, first_s=RELEASE_EVERY_S),
             self._turn(self._scrub, SCRUB_EVERY_S, first_s=SCRUB_EVERY_S / 10),
         ]
         if not store.shared:
@@ -227,6 +230,10 @@ class Housekeeping(threading.Thread):
 
     def _formats(self, store: Store) -> Posts:
         store.grant_format()
+        return ()
+
+    def _release(self, store: Store) -> Posts:
+        store.release_followers()
         return ()
 
     def _scrub(self, store: Store) -> Posts:

@@ -8,6 +8,7 @@ import pytest
 
 from jobpool import ConfigError, GiveUp, JobPool, Retry, UsageError
 from jobpool.client.declare.options import read_options
+from jobpool.core.jobs.job import Debounce, OnConflict
 from jobpool.core.rules.limits import Limits
 from jobpool.core.rules.policy import Policy, Rerun, RetryRule
 
@@ -285,7 +286,42 @@ WRONG_OPTIONS = [
     ({"max_attempts": 0}, "max_attempts is out of range"),
     ({"timeout": 0}, "timeout: 0 is too short"),
     ({"memory": "x"}, "memory: 'x' is not a size"),
+    ({"on_conflict": "replace"}, "give unique= too"),
+    ({"unique_until": "start"}, "give unique= too"),
+    ({"unique": "u", "key": "k", "on_conflict": "replace"}, "do not go with key="),
+    ({"unique": "u", "on_conflict": "overwrite"}, "'replace', 'postpone', got 'overw"),
+    ({"unique": "u", "unique_until": "end"}, "'start', 'finish', got 'end'"),
+    ({"unique": "u", "on_conflict": "postpone"}, "needs run_in"),
+    (
+        {"unique": "u", "on_conflict": "postpone", "run_in": "2m"},
+        r"run_in \(2m00s\) is longer than postpone_max \(1m00s\)",
+    ),
+    (
+        {"unique": "u", "on_conflict": "replace", "postpone_max": "1m"},
+        "postpone_max is only for",
+    ),
+    ({"unique": "u", "postpone_max": "1m"}, "postpone_max is only for"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("given", "means"),
+    [
+        ({}, None),
+        ({"on_conflict": "keep", "unique_until": "finish"}, None),
+        ({"unique_until": "start"}, Debounce(until_start=True)),
+        ({"on_conflict": "replace"}, Debounce(OnConflict.REPLACE)),
+        (
+            {"on_conflict": "postpone", "run_in": "5s", "postpone_max": "2m"},
+            Debounce(OnConflict.POSTPONE, postpone_max_ms=120_000),
+        ),
+    ],
+)
+def test_how_a_unique_text_is_shared_goes_with_the_job(given, means):
+    """What is usual is not said."""
+    handler = JobPool().job("cpu", kind="k")(named())
+    chosen = handler.options(unique="u", **given).chosen
+    assert handler.new_job(chosen).debounce == means
 
 
 @pytest.mark.parametrize(("given", "says"), WRONG_OPTIONS)

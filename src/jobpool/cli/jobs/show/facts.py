@@ -12,7 +12,7 @@ from jobpool.cli.jobs.records import decoded, has_result
 from jobpool.cli.jobs.show.attempts import counts, figures
 from jobpool.cli.jobs.show.reading import Seen
 from jobpool.cli.jobs.show.waits import what_next
-from jobpool.cli.output import ago, seconds, size, tick_words
+from jobpool.cli.output import ago, counted, seconds, size, tick_words
 from jobpool.core.application.codec import is_encoded, is_encoded_json
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.job import Job, JobState
@@ -46,6 +46,7 @@ def facts(seen: Seen, now: int) -> Iterator[tuple[str, str]]:
         ("pool", _place(job)),
         ("counts", counts(job, seen.attempts, known)),
         ("snoozes", _snoozes(job, now)),
+        ("debounced", _debounced(job)),
         ("limits", _limits(job, known)),
         ("observed", _observed(job)),
         ("progress", _json(job.progress, job.codec)),
@@ -101,6 +102,14 @@ def _snoozes(job: Job, now: int) -> str:
     )
 
 
+def _debounced(job: Job) -> str:
+    """Return how often enqueues with its unique text have changed a job."""
+    counts = (("replaced", job.replacements), ("postponed", job.postponements))
+    return ", ".join(
+        f"{what} {counted(times, 'time')}" for what, times in counts if times
+    )
+
+
 def _limits(job: Job, known: KindRecord | None) -> str:
     timeout = job.timeout_s or (known.timeout_s if known else None)
     memory = job.memory_bytes or (known.memory_bytes if known else None)
@@ -120,6 +129,7 @@ def _options(job: Job) -> str:
         ("priority", job.priority or None),
         ("key", job.key),
         ("unique", job.unique),
+        ("until", "start" if job.until_start else None),
         ("tenant", job.tenant),
         ("expires", iso_time(job.expires_at_ms)),
     ]

@@ -123,13 +123,17 @@ def meant(
 
 
 def _links(store: Store, job: Job) -> list[tuple[str, str]]:
-    """Return which job this one has replaced, and which has replaced this one."""
+    """Return which job this one has replaced, and which replaces or follows it."""
     rows = []
-    for name, other_id in (("replays", job.replays), ("replaced", job.replaced_by)):
+    for name, other_id in (
+        ("replays", job.replays),
+        ("replaced", job.replaced_by),
+        ("followed", job.followed_by),
+    ):
         if other_id is not None:
             other = store.get(other_id)
             state = "was pruned" if other is None else f"is {other.shown_state}"
-            by = "by " * (name == "replaced")
+            by = "by " * (name != "replays")
             rows.append((name, f"{by}job {other_id}, which {state}"))
     return rows
 

@@ -38,7 +38,13 @@ def what_next(job: Job, known: KindRecord | None, now: int) -> str:
         case JobState.DEAD:
             return f"nothing, until: jobpool retry {job.id}"
         case _:
-            return _NEXT.get(job.state, "")
+            return _otherwise(job)
+
+
+def _otherwise(job: Job) -> str:
+    if job.waits_for is None:
+        return _NEXT.get(job.state, "")
+    return f"runs when job {job.waits_for} has ended, which has its unique text"
 
 
 def _next_try(job: Job, known: KindRecord | None, now: int) -> str:

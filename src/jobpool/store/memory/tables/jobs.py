@@ -14,7 +14,7 @@ from jobpool.store.memory.tables.ordered_set import (
     rank_by_priority,
     rank_by_time,
 )
-from jobpool.store.memory.tables.rows import Row
+from jobpool.store.memory.tables.rows import Held, Row
 
 # Accessing an enum's member costs a lookup in its class each time.
 _PENDING, _RUNNABLE = JobState.PENDING, JobState.RUNNABLE
@@ -28,6 +28,7 @@ class JobTable:
         unfinished: how many there are.
         by_key: ids by kind and idempotency key.
         by_unique: ids of unfinished jobs by kind and unique text.
+        waiting: ids of jobs that wait for a unique text, by kind and that text.
         runnable: by pool and kind, in the order in which they are leased.
         of_tenant: runnable jobs of tenants, by the moment since when they are due.
         lanes: runnable jobs of kinds that quotas concern.
@@ -48,6 +49,7 @@ class JobTable:
         self.unfinished = 0
         self.by_key: dict[tuple[str, str], int] = {}
         self.by_unique: dict[tuple[str, str], int] = {}
+        self.waiting: dict[tuple[str, str], int] = {}
         self.runnable: defaultdict[tuple[str, str], RankSet] = defaultdict(RankSet)
         self.of_tenant: defaultdict[str, RankSet] = defaultdict(RankSet)
         self.lanes = LaneIndex()
@@ -110,7 +112,7 @@ class JobTable:
         if not self._is_torn:
             return
         self.unfinished = 0
-        for index in (self.by_key, self.by_unique):
+        for index in (self.by_key, self.by_unique, self.waiting):
             index.clear()
         for members in (self.runnable, self.of_tenant, self.held, self.stopping):
             members.clear()
@@ -156,14 +158,19 @@ class JobTable:
         elif state is _PENDING:
             self.pending.add(rank_by_time(row.run_at_ms, job_id))
         elif row.held is not None:
-            self.held[row.held.run_id].add(job_id)
-            if row.held.cancel_requested:
-                self.stopping[row.held.run_id].add(job_id)
+            self._hold(job_id, row.held)
         self.unfinished += 1
         if new.unique is not None:
             self.by_unique[new.kind, new.unique] = job_id
+        if state is _WAITING and row.shared is not None and row.shared.waits:
+            self.waiting[new.kind, row.shared.text] = job_id
         if row.expires_at_ms is not None and not row.attempt and state is not _WAITING:
             self.expiring.add(rank_by_time(row.expires_at_ms, job_id))
+
+    def _hold(self, job_id: int, held: Held) -> None:
+        self.held[held.run_id].add(job_id)
+        if held.cancel_requested:
+            self.stopping[held.run_id].add(job_id)
 
     def _leave(self, row: Row) -> None:
         new, job_id, state = row.new, row.id, row.state
@@ -179,11 +186,12 @@ class JobTable:
             self.pending.discard(rank_by_time(row.run_at_ms, job_id))
         elif row.held is not None:
             self.held[row.held.run_id].discard(job_id)
-            if row.held.cancel_requested:
-                self.stopping[row.held.run_id].discard(job_id)
+            self.stopping[row.held.run_id].discard(job_id)
         self.unfinished -= 1
         if new.unique is not None:
             del self.by_unique[new.kind, new.unique]
+        if state is _WAITING and row.shared is not None and row.shared.waits:
+            del self.waiting[new.kind, row.shared.text]
         if row.expires_at_ms is not None and not row.attempt and state is not _WAITING:
             self.expiring.discard(rank_by_time(row.expires_at_ms, job_id))
 

@@ -71,6 +71,17 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     peak_rss_bytes: int | None = None
 
 
+class Shared(msgspec.Struct, frozen=True, gc=False):
+    """How a job shares its unique text, as far as others than it are concerned."""
+
+    text: str
+    waits: bool = False
+    """Another job has it: this one's own row is without, and gets it afterwards."""
+    until_start: bool = False
+    replacements: int = 0
+    postponements: int = 0
+
+
 NOTHING_SPENT = Spent()
 NOT_BEGUN = Begun()
 NOT_ENDED = Ended()
@@ -105,6 +116,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     replays: int | None = None
     replaced_by: int | None = None
     tick: int | None = None
+    shared: Shared | None = None
 
     def is_late(self, now_ms: int) -> bool:
         """Say whether it has expired before its first attempt."""
@@ -168,19 +180,26 @@ def _history(row: Row) -> tuple[PastAttempt, ...]:
     return (*kept, *newest)
 
 
-def job_from(row: Row, lease_until_ms: int | None) -> Job:
+def job_from(
+    row: Row,
+    lease_until_ms: int | None,
+    waits_for: int | None = None,
+    followed_by: int | None = None,
+) -> Job:
     """Return the record of a job.
 
     Args:
         row: the job.
         lease_until_ms: the end of its supervisor's leases, if it has one.
+        waits_for: who has the unique text that it waits for.
+        followed_by: who waits for its own.
     """
     new, spent, held = row.new, row.spent, row.held
     begun, ended = row.begun, row.ended
     result = None
     if row.state is JobState.SUCCEEDED:
         result = b"null" if row.result is None else row.result
-    return Job(
+    job = Job(
         id=row.id,
         kind=new.kind,
         pool=new.pool,
@@ -223,4 +242,15 @@ def job_from(row: Row, lease_until_ms: int | None) -> Job:
         replays=row.replays,
         replaced_by=row.replaced_by,
         codec=new.codec,
+        followed_by=followed_by,
+    )
+    if (shared := row.shared) is None:
+        return job
+    return msgspec.structs.replace(
+        job,
+        unique=new.unique or shared.text,
+        until_start=shared.until_start,
+        replacements=shared.replacements,
+        postponements=shared.postponements,
+        waits_for=waits_for,
     )

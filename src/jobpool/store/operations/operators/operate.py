@@ -44,6 +44,8 @@ class Operating(Replaying, Restoring):
                 session.rows(self._LOCK_JOBS, ids=wanted)
             now_ms = self._database.now_ms(session)
             ended = session.run("cancel_waiting", ids=wanted, now_ms=now_ms)
+            session.run("keep_texts", ids=wanted)
+            session.run("end_waits", ids=wanted)
             return ended + session.run("request_cancel", ids=wanted)
 
     def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:

@@ -218,6 +218,13 @@ INSERT INTO jobpool.misfits (job_id, schema_digest, since_ms, until_ms)
 VALUES (%s, %s, %s, %s)
 ON CONFLICT DO NOTHING
 
+-- name: move_take_debounced
+-- One that waits for a job which was damaged, and ended, is let go by a supervisor.
+INSERT INTO jobpool.debounced (
+  job_id, kind, unique_text, waits, until_start, replacements, postponements
+)
+VALUES (%s, %s, %s, %s::integer::boolean, %s::integer::boolean, %s, %s)
+
 -- name: move_take_audit
 -- It follows what was done here.
 INSERT INTO jobpool.audit (

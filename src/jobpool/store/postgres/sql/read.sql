@@ -2,9 +2,19 @@
 
 -- name: get_job
 -- One job. What is not in the view: older code reads that by place.
-SELECT r.*, j.replays, j.replaced_by, j.codec
+SELECT
+  r.*, j.replays, j.replaced_by, j.codec,
+  d.until_start, d.replacements, d.postponements, d.waits_for,
+  (
+    SELECT w.job_id
+    FROM jobpool.debounced AS w
+    WHERE w.waits AND w.kind = j.kind AND w.unique_text = j.unique_text
+      AND j.finished_at_ms IS NULL
+  ),
+  d.shared_text
 FROM jobpool.job_records AS r
 JOIN jobpool.jobs AS j ON j.id = r.id
+LEFT JOIN jobpool.debounced_records AS d ON d.job_id = r.id
 WHERE r.id = %(id)s
 
 -- name: get_payload
@@ -40,8 +50,17 @@ SELECT
   r.*,
   (SELECT j.replays FROM jobpool.jobs AS j WHERE j.id = r.id),
   (SELECT j.replaced_by FROM jobpool.jobs AS j WHERE j.id = r.id),
-  (SELECT j.codec FROM jobpool.jobs AS j WHERE j.id = r.id)
+  (SELECT j.codec FROM jobpool.jobs AS j WHERE j.id = r.id),
+  d.until_start, d.replacements, d.postponements, d.waits_for,
+  (
+    SELECT w.job_id
+    FROM jobpool.debounced AS w
+    WHERE w.waits AND w.kind = r.kind AND w.unique_text = r.unique_text
+      AND r.finished_at_ms IS NULL
+  ),
+  d.shared_text
 FROM jobpool.job_records AS r
+LEFT JOIN jobpool.debounced_records AS d ON d.job_id = r.id
 WHERE id BETWEEN %(first_id)s AND %(last_id)s
   AND (
     %(ids)s::jsonb IS NULL

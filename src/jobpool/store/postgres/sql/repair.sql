@@ -139,6 +139,17 @@ SELECT job_id, since_ms FROM jobpool.suspects
 -- It stays a suspect.
 UPDATE jobpool.suspects SET since_ms = %(now_ms)s WHERE job_id = %(job_id)s
 
+-- name: raw_debounced
+-- Every column.
+SELECT
+  job_id, kind, unique_text, waits::integer, until_start::integer, replacements,
+  postponements
+FROM jobpool.debounced
+
+-- name: drop_debounced
+-- A job that waits goes on, without the text that it was to get.
+DELETE FROM jobpool.debounced WHERE job_id = %(job_id)s
+
 -- name: raw_misfits
 -- Every column.
 SELECT job_id, schema_digest, since_ms, until_ms FROM jobpool.misfits
@@ -231,6 +242,8 @@ FROM (
   SELECT kind, pool, run_at_ms FROM jobpool.jobs WHERE state = 'runnable'
   UNION ALL
   SELECT kind, pool, run_at_ms FROM jobpool.jobs WHERE state = 'pending'
+  UNION ALL
+  SELECT kind, pool, run_at_ms FROM jobpool.jobs WHERE state = 'waiting'
   UNION ALL
   SELECT kind, pool, leased_at_ms FROM jobpool.jobs WHERE state = 'leased'
 ) AS unfinished

@@ -158,6 +158,13 @@ FROM jobpool_misfits AS m
 CROSS JOIN jobpool_jobs AS j ON j.id = m.job_id
 WHERE +j.state IN ('pending', 'waiting', 'runnable')
 
+-- name: move_debounced
+-- Jobs that share their unique texts with others.
+SELECT d.job_id, d.kind, d.unique_text, d.waits, d.until_start, d.replacements,
+  d.postponements
+FROM jobpool_debounced AS d
+CROSS JOIN jobpool_jobs AS j ON j.id = d.job_id
+
 -- name: move_breakers
 -- Kinds that crash in a row.
 SELECT kind, state, crashes, last_job, next_at_ms, changed_at_ms

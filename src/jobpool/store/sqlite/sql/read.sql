@@ -2,9 +2,19 @@
 
 -- name: get_job
 -- One job. What is not in the view: older code reads that by place.
-SELECT r.*, j.replays, j.replaced_by, j.codec
+SELECT
+  r.*, j.replays, j.replaced_by, j.codec,
+  d.until_start, d.replacements, d.postponements, d.waits_for,
+  (
+    SELECT w.job_id
+    FROM jobpool_debounced AS w
+    WHERE w.waits = 1 AND w.kind = j.kind AND w.unique_text = j.unique_text
+      AND j.finished_at_ms IS NULL
+  ),
+  d.shared_text
 FROM jobpool_job_records AS r
 CROSS JOIN jobpool_jobs AS j ON j.id = r.id
+LEFT JOIN jobpool_debounced_records AS d ON d.job_id = r.id
 WHERE r.id = :id
 
 -- name: get_payload
@@ -40,8 +50,17 @@ SELECT
   r.*,
   (SELECT j.replays FROM jobpool_jobs AS j WHERE j.id = r.id),
   (SELECT j.replaced_by FROM jobpool_jobs AS j WHERE j.id = r.id),
-  (SELECT j.codec FROM jobpool_jobs AS j WHERE j.id = r.id)
+  (SELECT j.codec FROM jobpool_jobs AS j WHERE j.id = r.id),
+  d.until_start, d.replacements, d.postponements, d.waits_for,
+  (
+    SELECT w.job_id
+    FROM jobpool_debounced AS w
+    WHERE w.waits = 1 AND w.kind = r.kind AND w.unique_text = r.unique_text
+      AND r.finished_at_ms IS NULL
+  ),
+  d.shared_text
 FROM jobpool_job_records AS r
+LEFT JOIN jobpool_debounced_records AS d ON d.job_id = r.id
 WHERE id BETWEEN :first_id AND :last_id
   AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
   AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))

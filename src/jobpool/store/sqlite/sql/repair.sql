@@ -132,6 +132,16 @@ SELECT job_id, since_ms FROM jobpool_suspects
 -- It stays a suspect.
 UPDATE jobpool_suspects SET since_ms = :now_ms WHERE job_id = :job_id
 
+-- name: raw_debounced
+-- Every column.
+SELECT
+  job_id, kind, unique_text, waits, until_start, replacements, postponements
+FROM jobpool_debounced
+
+-- name: drop_debounced
+-- A job that waits goes on, without the text that it was to get.
+DELETE FROM jobpool_debounced WHERE job_id = :job_id
+
 -- name: raw_misfits
 -- Every column.
 SELECT job_id, schema_digest, since_ms, until_ms FROM jobpool_misfits
@@ -285,6 +295,8 @@ FROM (
   SELECT kind, pool, run_at_ms FROM jobpool_jobs WHERE state = 'runnable'
   UNION ALL
   SELECT kind, pool, run_at_ms FROM jobpool_jobs WHERE state = 'pending'
+  UNION ALL
+  SELECT kind, pool, run_at_ms FROM jobpool_jobs WHERE state = 'waiting'
   UNION ALL
   SELECT kind, pool, leased_at_ms FROM jobpool_jobs WHERE state = 'leased'
 )

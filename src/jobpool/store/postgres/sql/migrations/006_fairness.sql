@@ -71,3 +71,124 @@ FOR EACH ROW WHEN (
 EXECUTE FUNCTION jobpool.note_share();
 
 -- Breakers and retry budgets.
+
+-- Debounce. What few of the jobs with a unique text need, apart from the jobs, so that the others
+-- cost nothing more. `waits`: another job has the text; this one gets it when that has
+-- ended. `until_start`: it gives the text up when it is leased. The counts are of
+-- enqueues that have given it other arguments, and that have also postponed it.
+CREATE TABLE jobpool.debounced (
+  job_id bigint PRIMARY KEY,
+  kind text COLLATE "C" NOT NULL,
+  unique_text text COLLATE "C" NOT NULL,
+  waits boolean NOT NULL DEFAULT false,
+  until_start boolean NOT NULL DEFAULT false,
+  replacements bigint NOT NULL DEFAULT 0,
+  postponements bigint NOT NULL DEFAULT 0
+)
+WITH (
+  fillfactor = 70,
+  autovacuum_vacuum_scale_factor = 0,
+  autovacuum_vacuum_threshold = 500,
+  autovacuum_vacuum_cost_delay = 0
+);
+
+CREATE UNIQUE INDEX debounced_text ON jobpool.debounced (kind, unique_text) WHERE waits;
+CREATE INDEX debounced_waiting ON jobpool.debounced (job_id) WHERE waits;
+
+-- Gives a unique text that nobody has any more to the job that waits for it. It never
+-- waits itself: a producer may be changing that job, in a transaction that takes its
+-- time, or somebody may have just taken the text. The search at intervals comes again.
+CREATE FUNCTION jobpool.pass_text_on(of_kind text, passed text) RETURNS boolean
+LANGUAGE plpgsql SET lock_timeout = '50ms' AS $$
+DECLARE
+  heir bigint;
+BEGIN
+  SELECT d.job_id INTO heir
+  FROM jobpool.debounced AS d
+  JOIN jobpool.jobs AS j ON j.id = d.job_id
+  WHERE d.waits AND d.kind = of_kind AND d.unique_text = passed
+    AND j.state || '' = 'waiting'
+    AND NOT EXISTS (
+      SELECT 1
+      FROM jobpool.jobs AS h
+      WHERE h.kind = of_kind AND h.unique_text = passed AND h.finished_at_ms IS NULL
+    )
+  FOR UPDATE OF d, j SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  UPDATE jobpool.jobs SET state = 'pending', unique_text = passed WHERE id = heir;
+  UPDATE jobpool.debounced SET waits = false WHERE job_id = heir;
+  RETURN true;
+EXCEPTION
+  WHEN lock_not_available OR unique_violation THEN
+    RETURN false;
+END
+$$;
+
+-- Whoever ends a job, and however.
+CREATE FUNCTION jobpool.job_ends() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF EXISTS (
+    SELECT 1
+    FROM jobpool.debounced AS d
+    WHERE d.waits AND d.kind = old.kind AND d.unique_text = old.unique_text
+  ) THEN
+    PERFORM jobpool.pass_text_on(old.kind, old.unique_text);
+  END IF;
+  RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER job_passes_text_on
+AFTER UPDATE OF finished_at_ms ON jobpool.jobs
+FOR EACH ROW WHEN (
+  old.unique_text IS NOT NULL
+  AND old.finished_at_ms IS NULL AND new.finished_at_ms IS NOT NULL
+)
+EXECUTE FUNCTION jobpool.job_ends();
+
+CREATE FUNCTION jobpool.job_starts() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF EXISTS (
+    SELECT 1 FROM jobpool.debounced AS d WHERE d.job_id = new.id AND d.until_start
+  ) THEN
+    new.unique_text := NULL;
+  END IF;
+  RETURN new;
+END
+$$;
+
+CREATE TRIGGER job_gives_text_up
+BEFORE UPDATE OF state ON jobpool.jobs
+FOR EACH ROW WHEN (new.state = 'leased' AND new.unique_text IS NOT NULL)
+EXECUTE FUNCTION jobpool.job_starts();
+
+-- Nobody would find it any more.
+CREATE FUNCTION jobpool.let_job_go() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE jobpool.jobs SET state = 'pending'
+  WHERE id = old.job_id AND state || '' = 'waiting';
+  RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER debounced_is_deleted
+AFTER DELETE ON jobpool.debounced
+FOR EACH ROW WHEN (old.waits)
+EXECUTE FUNCTION jobpool.let_job_go();
+
+-- As `job_records`, for these jobs only.
+CREATE VIEW jobpool.debounced_records AS
+SELECT
+  d.job_id,
+  d.unique_text AS shared_text,
+  d.until_start,
+  d.replacements,
+  d.postponements,
+  CASE WHEN d.waits THEN (
+    SELECT h.id
+    FROM jobpool.jobs AS h
+    WHERE h.kind = d.kind AND h.unique_text = d.unique_text AND h.finished_at_ms IS NULL
+  ) END AS waits_for
+FROM jobpool.debounced AS d;

@@ -66,3 +66,77 @@ BEGIN
 END;
 
 -- Breakers and retry budgets.
+
+-- Debounce. What few of the jobs with a unique text need, apart from the jobs, so that the others
+-- cost nothing more. `waits`: another job has the text; this one gets it when that has
+-- ended. `until_start`: it gives the text up when it is leased. The counts are of
+-- enqueues that have given it other arguments, and that have also postponed it.
+CREATE TABLE jobpool_debounced (
+  job_id INTEGER PRIMARY KEY NOT NULL,
+  kind TEXT NOT NULL CHECK (kind < x''),
+  unique_text TEXT NOT NULL CHECK (unique_text < x''),
+  waits INTEGER NOT NULL DEFAULT 0 CHECK (waits IN (0, 1)),
+  until_start INTEGER NOT NULL DEFAULT 0 CHECK (until_start IN (0, 1)),
+  replacements INTEGER NOT NULL DEFAULT 0 CHECK (replacements | 0 IS replacements),
+  postponements INTEGER NOT NULL DEFAULT 0 CHECK (postponements | 0 IS postponements)
+);
+
+CREATE UNIQUE INDEX jobpool_debounced_text ON jobpool_debounced (kind, unique_text)
+WHERE waits = 1;
+CREATE INDEX jobpool_debounced_waiting ON jobpool_debounced (job_id) WHERE waits = 1;
+
+-- Whoever ends a job, and however. What these miss (a row that is simply gone) is found
+-- by a search at intervals.
+CREATE TRIGGER jobpool_job_passes_text_on
+AFTER UPDATE OF finished_at_ms ON jobpool_jobs
+WHEN old.unique_text IS NOT NULL
+  AND old.finished_at_ms IS NULL AND new.finished_at_ms IS NOT NULL
+BEGIN
+  UPDATE jobpool_jobs
+  SET state = 'pending', unique_text = old.unique_text
+  WHERE state = 'waiting' AND id = (
+      SELECT d.job_id
+      FROM jobpool_debounced AS d
+      WHERE d.waits = 1 AND d.kind = old.kind AND d.unique_text = old.unique_text
+    );
+  UPDATE jobpool_debounced
+  SET waits = 0
+  WHERE waits = 1 AND kind = old.kind AND unique_text = old.unique_text;
+END;
+
+CREATE TRIGGER jobpool_job_gives_text_up
+AFTER UPDATE OF state ON jobpool_jobs
+WHEN new.state = 'leased' AND new.unique_text IS NOT NULL
+BEGIN
+  UPDATE jobpool_jobs
+  SET unique_text = NULL
+  WHERE id = new.id AND EXISTS (
+      SELECT 1
+      FROM jobpool_debounced AS d
+      WHERE d.job_id = new.id AND d.until_start = 1
+    );
+END;
+
+-- Nobody would find it any more.
+CREATE TRIGGER jobpool_debounced_is_deleted
+AFTER DELETE ON jobpool_debounced
+WHEN old.waits <> 0
+BEGIN
+  UPDATE jobpool_jobs SET state = 'pending' WHERE id = old.job_id AND state = 'waiting';
+END;
+
+-- As `jobpool_job_records`, for these jobs only.
+CREATE VIEW jobpool_debounced_records AS
+SELECT
+  d.job_id,
+  d.unique_text AS shared_text,
+  d.until_start,
+  d.replacements,
+  d.postponements,
+  CASE WHEN d.waits = 1 THEN (
+    SELECT h.id
+    FROM jobpool_jobs AS h
+    WHERE h.kind = d.kind AND h.unique_text = d.unique_text
+      AND h.unique_text IS NOT NULL AND h.finished_at_ms IS NULL
+  ) END AS waits_for
+FROM jobpool_debounced AS d;
