@@ -44,6 +44,7 @@ __all__ = [
     "Completion",
     "FakeClock",
     "Rehearsal",
+    "Request",
     "ScheduledTick",
     "TakenPermit",
     "run_now",
@@ -83,6 +84,15 @@ class Block(NamedTuple):
     after_s: float
 
 
+class Request(NamedTuple):
+    """A request to a quota's service; no breaker was told."""
+
+    quota: str
+    value: str
+    """As in `TakenPermit`."""
+    failed: bool
+
+
 class Rehearsal:
     """Records what a handler does inside `running`, and answers it.
 
@@ -92,6 +102,7 @@ class Rehearsal:
         completion: its call of ``complete``, if it made one.
         permits: the permits that it took, in order.
         blocks: what ``permit.answered`` would have told everybody, in order.
+        requests: what a breaker would have been told, in order.
     """
 
     def __init__(self, kind: str = "test") -> None:
@@ -100,6 +111,7 @@ class Rehearsal:
         self.completion: Completion | None = None
         self.permits: list[TakenPermit] = []
         self.blocks: list[Block] = []
+        self.requests: list[Request] = []
         self._kind = kind
         self._used_up: dict[str, float] = {}
         self._replies: dict[int, PermitReply] = {}
@@ -189,6 +201,10 @@ class Rehearsal:
     def block_bucket(self, quota: str, value: str, after_s: float) -> None:
         """Collect what everybody would be told."""
         self.blocks.append(Block(quota, value, after_s))
+
+    def report_request(self, quota: str, value: str, *, failed: bool) -> None:
+        """Collect what a breaker would be told."""
+        self.requests.append(Request(quota, value, failed))
 
     def stopping(self) -> bool:
         """Return whether `stop` was called."""

@@ -141,9 +141,12 @@ def nightly(scope: str = "all") -> int:
 stripe = jobs.quota("stripe", rate="10/s", burst=20, concurrency=8, wait="3s")
 vendor = jobs.quota("vendor", rate="100/m", per="args.vendor_id", throttle_max=60)
 gpu = jobs.quota("gpu", concurrency=2, scope="host")
+down = jobs.quota(
+    "down", breaker={"failures": 0.5, "pause": "30s"}, retry_budget={"ratio": 0.2}
+)
 
 
-@jobs.job("io", quotas=[vendor.cost(2), gpu], concurrency=20)
+@jobs.job("io", quotas=[vendor.cost(2), gpu], concurrency=20, retry_budget=0.2)
 async def charge(vendor_id: str, cents: int) -> str:
     assert_type(stripe, Quota)
     with stripe.permit() as permit:
@@ -151,7 +154,9 @@ async def charge(vendor_id: str, cents: int) -> str:
         permit.answered(200)
         permit.answered(429, {"Retry-After": "3"})
         permit.answered(429, HTTPMessage())
+        permit.failed()
     vendor.answered(503, HTTPMessage(), value=vendor_id)
+    vendor.failed(value=17)
     async with vendor.permit(2, wait="1s", value=17) as permit:
         assert_type(permit, Permit)
     if cents:
@@ -204,6 +209,8 @@ def is_wrong_of_quotas() -> None:
     thumbnail.options(unique="a", on_conflict="overwrite")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.quota("a", scope="pool")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.quota("a", limit=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    jobs.job("io", rate_limit="10/s")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.quota("a", breaker=0.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.job("io", quotas=["stripe"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
     jobs.job("io", quotas=stripe)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.job("io", concurrency="2")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -238,7 +245,7 @@ def is_wrong() -> None:
     jobs.schedules.put("a", fetch.call("u"), overlap="no")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.schedules.backfill("a", "2026-01-01", 5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jobs.get(b"1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    jobs.job("cpu", timout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    jobs.job("cpu", timout=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     del number
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
@@ -14,6 +14,7 @@ from jobpool.client.declare.declaration import (
     kind_of,
     read_limits,
     read_policy,
+    refuse_unknown,
 )
 from jobpool.client.declare.retry import RetryRules
 from jobpool.client.gateway import Gateway, find_settings
@@ -22,7 +23,7 @@ from jobpool.client.hooks import DeadJob, Hooks
 from jobpool.client.invoke.invocation import call, prepare
 from jobpool.client.payload.redact_paths import read_redact
 from jobpool.client.payload.results import decode_plain
-from jobpool.client.quotas.declared import DeclaredQuotas, checked_cap
+from jobpool.client.quotas.declared import DeclaredQuotas, checked_cap, read_budget
 from jobpool.client.quotas.quota import Cost, Quota
 from jobpool.client.schedules.declared import DeclaredSchedules
 from jobpool.core.application.codec import Codec
@@ -87,6 +88,8 @@ class Registration:
         redact: Iterable[str] = (),
         quotas: Iterable[Quota | Cost] = (),
         concurrency: int | None = None,
+        retry_budget: float | Mapping[str, Any] | None = None,
+        **unknown: Never,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]:
         """Register the decorated function, plain or ``async def``, as a handler.
 
@@ -115,6 +118,9 @@ class Registration:
             quotas: of each, a job takes a permit before it begins, or as many as
                 ``quota.cost(2)`` says; all at once, or it does not begin.
             concurrency: at most so many of its jobs run at once, on all hosts.
+            retry_budget: so many of its retries may begin for each first attempt: 0.2,
+                or ``{"ratio": 0.2, "floor": "1/s"}``; later ones wait.
+            **unknown: nothing; an option that does not exist is refused.
 
         Raises:
             ConfigError: a value is wrong (the message names it), the function cannot
@@ -127,6 +133,7 @@ class Registration:
                 f"pool: expected its name, got {type(pool).__name__}; write "
                 '@jobs.job("cpu"), with parentheses'
             )
+        refuse_unknown(unknown, Registration.job)
         check_pool(pool)
         if kind is not None:
             checked_kind(kind)
@@ -134,6 +141,7 @@ class Registration:
         paths = read_redact(redact)
         costs = self._quotas.costs(quotas)
         most = checked_cap(concurrency)
+        budget = read_budget(retry_budget)
         limits = read_limits(
             timeout=timeout,
             soft_timeout=soft_timeout,
@@ -162,6 +170,7 @@ class Registration:
                 policy=policy,
                 needs=tuple(Need(quota.name, cost) for quota, cost in costs),
                 concurrency=most,
+                retry_budget=budget,
             )
             handler = Handler(
                 function,
@@ -187,6 +196,8 @@ class Registration:
         scope: Literal["fleet", "host"] = "fleet",
         wait: DurationLike = DEFAULT_WAIT_S,
         throttle_max: DurationLike = DEFAULT_THROTTLE_MAX_S,
+        breaker: Mapping[str, Any] | None = None,
+        retry_budget: float | Mapping[str, Any] | None = None,
     ) -> Quota:
         """Declare a limit that kinds and requests share, on all hosts.
 
@@ -208,6 +219,12 @@ class Registration:
             wait: how long ``permit()`` waits before the job is snoozed.
             throttle_max: the longest that others are held back by `Throttled` or an
                 answer that says so.
+            breaker: when its service is taken to be down, so that nothing begins for a
+                while: ``{"failures": 0.5, "window": "1m", "requests": 20, "pause":
+                "30s"}``; what is left out is as here. ``permit()`` and ``answered()``
+                say how requests end. Each bucket has its own.
+            retry_budget: so many retries of jobs that need it may begin for each first
+                attempt, as in `job`.
 
         Returns:
             The quota. Declared again with the same values, it is the same one.
@@ -225,6 +242,8 @@ class Registration:
             scope=scope,
             wait=wait,
             throttle_max=throttle_max,
+            breaker=breaker,
+            retry_budget=retry_budget,
         )
 
     def cron(

@@ -366,7 +366,7 @@ def _pool_parts(event: ev.Event) -> Iterator[str]:
             yield from _breaker_parts(event)
 
 
-def _breaker_parts(event: ev.Event) -> Iterator[str]:
+def _breaker_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
     match event:
         case ev.JobSuspected():
             yield f"job {event.id} suspected"
@@ -394,6 +394,15 @@ def _breaker_parts(event: ev.Event) -> Iterator[str]:
         case ev.QuotaDiffers():
             yield f"quota {event.quota} differs between supervisors"
             yield event.reason
+        case ev.DownstreamOpened():
+            yield f"breaker of quota {_bucket(event)} opened"
+            yield f"{event.failures} of {event.requests} requests have failed"
+            pause_s = max(0, event.until_ms - event.at_ms) / 1000
+            yield f"nothing begins for {show_duration(round(pause_s))}, then one probe"
+            yield f"see: jobpool quotas {event.quota}"
+        case ev.DownstreamClosed():
+            yield f"breaker of quota {_bucket(event)} closed"
+            yield "its probe was answered"
         case ev.RateTooTight():
             yield f"no job of kind {event.kind} begins"
             late, within = map(show_duration, (event.late_s, event.begin_within_s))
@@ -417,3 +426,7 @@ def _unknown(kinds: tuple[ev.UnknownKind, ...]) -> str:
     )
     more = len(kinds) - _ITEMS_MAX
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _bucket(event: ev.DownstreamOpened | ev.DownstreamClosed) -> str:
+    return f"{event.quota}{' for one value' if event.is_one_of_many else ''}"

@@ -588,6 +588,32 @@ class RateTooTight(Event, frozen=True, kw_only=True):
     for a slow store is counted."""
 
 
+class DownstreamOpened(Event, frozen=True, kw_only=True):
+    """The breaker of a quota's service has opened: nothing begins for a pause."""
+
+    name = "downstream_opened"
+    level = Level.ERROR
+
+    quota: str
+    is_one_of_many: bool
+    """It is that of one bucket. Which one is not in the log: the quota may count by an
+    argument that is hidden."""
+    requests: int
+    """In the rule's window; or those of a probe."""
+    failures: int
+    until_ms: int
+
+
+class DownstreamClosed(Event, frozen=True, kw_only=True):
+    """A probe was answered: what needs a quota's service begins normally again."""
+
+    name = "downstream_closed"
+    level = Level.WARNING
+
+    quota: str
+    is_one_of_many: bool
+
+
 class JobOutput(Event, frozen=True, kw_only=True):
     """A line that a handler wrote to stdout or stderr."""
 

@@ -29,6 +29,7 @@ _FOR_STORE = frozenset(
         cmd.TakePermits,
         cmd.ReturnPermits,
         cmd.BlockBuckets,
+        cmd.ReportRequests,
         cmd.Clear,
         cmd.SaveBreaker,
         cmd.Leaving,

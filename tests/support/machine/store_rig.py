@@ -13,9 +13,11 @@ from jobpool.core.jobs.job import (
     PermitAnswer,
     PermitAsk,
     PermitReturn,
+    RequestReport,
     Settlement,
     Throttle,
 )
+from jobpool.core.rules.quotas.breaker import BreakerChange, BreakerState
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
@@ -109,6 +111,15 @@ class FakeStore:
         assert run_id == "run"
         self._note("take", list(asks))
         return [PermitAnswer(granted=ask.cost == 1) for ask in asks]
+
+    def report_requests(self, reports: Sequence[RequestReport]) -> list[BreakerChange]:
+        assert not self._is_open, "together with others"
+        if self.failures:
+            raise self.failures.pop(0)
+        self.done.append(("report", list(reports)))
+        is_bad = any(one.failures for one in reports)
+        state = BreakerState.OPEN if is_bad else BreakerState.CLOSED
+        return [BreakerChange("stripe", "", state, 20, 10, 30_000 * is_bad)]
 
     def permits_freed(self) -> bool:
         freed, self.freed = self.freed, False

@@ -170,6 +170,26 @@ LINES = [
         ["quota stripe differs between supervisors", "a says 1/s, b says 2/s"],
     ),
     (
+        ev.DownstreamOpened(
+            at_ms=0,
+            quota="stripe",
+            is_one_of_many=True,
+            requests=20,
+            failures=11,
+            until_ms=30_000,
+        ),
+        [
+            "breaker of quota stripe for one value opened",
+            "11 of 20 requests have failed",
+            "nothing begins for 30s, then one probe",
+            "see: jobpool quotas stripe",
+        ],
+    ),
+    (
+        ev.DownstreamClosed(at_ms=0, quota="stripe", is_one_of_many=False),
+        ["breaker of quota stripe closed", "its probe was answered"],
+    ),
+    (
         ev.RateTooTight(at_ms=0, kind="a", late_s=0.6, begin_within_s=0.525),
         [
             "no job of kind a begins",

@@ -114,6 +114,8 @@ def test_the_names_of_events_are_as_agreed():
         "child_ended",
         "child_started",
         "isolation_reduced",
+        "downstream_closed",
+        "downstream_opened",
         "job_cleared",
         "job_completed",
         "job_dead",

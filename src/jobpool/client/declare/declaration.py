@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobpool.client.declare.retry import RetryRules, checked_count, read_rules
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX, check_kind
+from jobpool.core.config.layers import nearest
 from jobpool.core.config.readers import growth_factor, soft_size
 from jobpool.core.rules.limits import Limits
 from jobpool.core.rules.policy import Policy, Rerun
@@ -79,6 +80,29 @@ def read_policy(
         rerun=Rerun(rerun),
         retry=read_rules(retry),
     )
+
+
+def refuse_unknown(unknown: Mapping[str, object], function: Callable[..., Any]) -> None:
+    """Refuse options that a decorator does not have.
+
+    Raises:
+        ConfigError: there are some; names the option that was surely meant.
+    """
+    for name in unknown:
+        if name in _RATES:
+            hint = (
+                'declare a quota, vendor = jobs.quota("vendor", rate="10/s"), and '
+                "name it: quotas=[vendor]"
+            )
+        else:
+            known = inspect.signature(function).parameters
+            hint = nearest(name, known.keys() - {"self", "unknown"})
+        raise ConfigError(
+            f"job: there is no option {name!r}; {hint}. Nothing was registered"
+        )
+
+
+_RATES = frozenset({"rate", "rate_limit", "throttle", "limit", "burst", "per"})
 
 
 def positive_s(value: DurationLike | None, what: str) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -14,6 +14,8 @@ from jobpool.client.quotas.counted import CountedArguments
 from jobpool.client.quotas.quota import Cost, Quota
 from jobpool.client.quotas.running import RunningCall, entered
 from jobpool.core.rules.quotas import definition
+from jobpool.core.rules.quotas.breaker import parse_breaker
+from jobpool.core.rules.quotas.budget import RetryBudget, parse_budget
 from jobpool.core.rules.quotas.definition import check_need, check_numbers, check_quota
 from jobpool.core.rules.quotas.rate import Rate, parse_rate
 from jobpool.core.units import DurationLike, duration_s
@@ -40,6 +42,8 @@ class DeclaredQuotas:
         scope: str,
         wait: DurationLike,
         throttle_max: DurationLike,
+        breaker: Mapping[str, Any] | None,
+        retry_budget: float | Mapping[str, Any] | None,
     ) -> Quota:
         """See `JobPool.quota`."""
         definition.check_name(name)
@@ -59,6 +63,10 @@ class DeclaredQuotas:
             host_only=host_only,
             wait_s=duration_s(wait, f"{what}: wait"),
             throttle_max_s=_positive_s(throttle_max, f"{what}: throttle_max"),
+            breaker=None
+            if breaker is None
+            else parse_breaker(breaker, f"{what}: breaker"),
+            retry_budget=read_budget(retry_budget, f"{what}: retry_budget"),
         )
         quota = Quota(check_quota(read, what), self)
         with self._lock:
@@ -167,6 +175,17 @@ def checked_cap(concurrency: int | None) -> int | None:
     if concurrency is not None:
         check_numbers(definition.Quota(name="", concurrency=concurrency), "job")
     return concurrency
+
+
+def read_budget(
+    budget: float | Mapping[str, Any] | None, what: str = "retry_budget"
+) -> RetryBudget | None:
+    """Return a retry budget.
+
+    Raises:
+        ConfigError: it is none, or a number is out of range.
+    """
+    return None if budget is None else parse_budget(budget, what)
 
 
 def _each(quotas: object) -> Iterable[object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from types import TracebackType
@@ -10,10 +11,22 @@ from typing import NamedTuple, Protocol, Self
 
 from jobpool.core.application.current import Channel, PermitReply, channel, current
 from jobpool.core.rules.quotas import definition
-from jobpool.errors import Snooze, Throttled, Throttles, UsageError
+from jobpool.errors import (
+    GiveUp,
+    RetryLater,
+    Snooze,
+    SoftMemory,
+    Throttled,
+    Throttles,
+    UsageError,
+)
 
 _TOO_MANY = 429
 _ERRORS_FROM = 400
+_FAILED_FROM = 500
+_SAYS_NOTHING = (Snooze, GiveUp, RetryLater, SoftMemory, UsageError)
+"""Exceptions that say nothing about how a request ended, and all that is no Exception,
+such as a cancellation. `SoftTimeout` does: a service that hangs has failed."""
 UNTOLD_AFTER_S = 5.0
 """How long a 429 blocks that does not say how long."""
 _TOLD_MIN_S = 1.0
@@ -60,7 +73,7 @@ _around: ContextVar[tuple[Permit, ...]] = ContextVar("jobpool_permits", default=
 def report(
     way: Channel, quota: Throttles, value: str, status: int, headers: Headers | None
 ) -> None:
-    """Tell everybody if an answer asks for patience; see `Permit.answered`.
+    """Count an answer, and tell everybody if it asks for patience; see `Permit`.
 
     Args:
         way: to the supervisor.
@@ -73,6 +86,7 @@ def report(
         Throttled: it asks for patience.
         UsageError: there is no running attempt; nothing is blocked.
     """
+    way.report_request(quota.name, value, failed=status >= _FAILED_FROM)
     if status < _ERRORS_FROM:
         return
     # Some milliseconds, which others do not pay.
@@ -100,9 +114,23 @@ class Permit:
 
     ``with quota.permit() as permit:`` takes it, and gives it back at the end of the
     block; ``async with`` does so without blocking the event loop. It is for one block.
+
+    If its quota has a breaker, the block's end says how the request ended, unless
+    `answered` or `failed` did: it has failed if an exception leaves the block, other
+    than those of jobpool and a cancellation, which say nothing.
     """
 
-    __slots__ = ("_bucket", "_channel", "_cost", "_find", "_n", "_quota", "_wait_s")
+    __slots__ = (
+        "_bucket",
+        "_channel",
+        "_cost",
+        "_find",
+        "_has_block",
+        "_n",
+        "_quota",
+        "_told",
+        "_wait_s",
+    )
 
     def __init__(
         self,
@@ -119,6 +147,21 @@ class Permit:
         """None: its block has not begun."""
         self._channel: Channel | None = None
         self._n = 0
+        self._has_block = False
+        """A ``with`` has begun, whatever came of it."""
+        self._told = False
+        """It was said how its request ended."""
+
+    def __del__(self) -> None:
+        """Warn of one that never was taken: all looks well, and nothing is held."""
+        if not self._has_block:
+            name = self._quota.name
+            warnings.warn(
+                f"a permit of quota {name!r} was made and not taken, so that what came "
+                "next was not counted: write `with quota.permit():` around the request",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def __repr__(self) -> str:
         return f"<Permit of {self._quota.name}>"
@@ -147,8 +190,8 @@ class Permit:
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        """Give it back."""
-        self._give_back()
+        """Give it back, and say how its request ended if nobody has."""
+        self._give_back(exc)
 
     async def __aenter__(self) -> Self:
         """Take it without blocking the event loop; otherwise as ``with``."""
@@ -172,8 +215,8 @@ class Permit:
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        """Give it back."""
-        self._give_back()
+        """Give it back, and say how its request ended if nobody has."""
+        self._give_back(exc)
 
     def answered(self, status: int, headers: Headers | None = None) -> None:
         """Say how the request was answered; tells everybody if it was one too many.
@@ -183,7 +226,8 @@ class Permit:
         ``RateLimit-Reset``, ``X-RateLimit-Reset``), for 1 s to ``throttle_max``; a 429
         that names none, for 5 s. Then it raises `Throttled`, so that this attempt costs
         nothing and the job comes back by itself. Whatever else the answer was,
-        nothing happens.
+        nothing is raised: the quota's breaker, if it has one, counts the answer, from
+        500 on as a failure.
 
         Args:
             status: the HTTP status.
@@ -195,13 +239,32 @@ class Permit:
                 blocked.
         """
         if self._bucket is None or self._channel is None:
-            raise UsageError(
-                f"answered() of a permit of {self._quota.name!r} that was not taken: "
-                "write `with quota.permit() as permit:` around the request"
-            )
+            raise self._untaken("answered")
+        self._told = True
         report(self._channel, self._quota, self._bucket.value, status, headers)
 
+    def failed(self) -> None:
+        """Say that the request has failed, if no exception leaves the block for it.
+
+        Nothing is raised. Only the breaker of the quota, if it has one, hears of it.
+
+        Raises:
+            UsageError: its block has not begun, or its attempt has ended.
+        """
+        if self._bucket is None or self._channel is None:
+            raise self._untaken("failed")
+        self._told = True
+        self._channel.report_request(*self._bucket, failed=True)
+
+    def _untaken(self, what: str) -> UsageError:
+        self._has_block = True  # that it has none is said now
+        return UsageError(
+            f"{what}() of a permit of {self._quota.name!r} that was not taken: write "
+            "`with quota.permit() as permit:` around the request"
+        )
+
     def _ask(self) -> Channel:
+        self._has_block = True
         way = channel()
         if way is None:
             raise UsageError(
@@ -245,7 +308,14 @@ class Permit:
             )
         _around.set((*_around.get(), self))
 
-    def _give_back(self) -> None:
+    def _give_back(self, exc: BaseException | None) -> None:
         _around.set(tuple(one for one in _around.get() if one is not self))
-        if self._channel is not None:
-            self._channel.return_permit(self._n)
+        if self._channel is None or self._bucket is None:
+            return
+        if not self._told and (exc is None or _is_failure(exc)):
+            self._channel.report_request(*self._bucket, failed=exc is not None)
+        self._channel.return_permit(self._n)
+
+
+def _is_failure(exc: BaseException) -> bool:
+    return isinstance(exc, Exception) and not isinstance(exc, _SAYS_NOTHING)

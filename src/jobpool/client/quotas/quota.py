@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jobpool.client.quotas.permit import Bucket, Headers, Permit, report
 from jobpool.client.quotas.running import running_call
-from jobpool.core.application.current import channel, current
+from jobpool.core.application.current import Channel, channel, current
 from jobpool.core.rules.quotas import definition
 from jobpool.core.rules.quotas.definition import TENANT, check_need
 from jobpool.core.rules.quotas.lanes import counted_value
@@ -102,14 +102,32 @@ class Quota:
             Throttled: the answer asks for patience. The bucket is blocked.
             UsageError: no job is running here, or as for `permit`; nothing is blocked.
         """
+        report(self._way("answered"), self, self.value_here(value), status, headers)
+
+    def failed(self, *, value: str | int | None = None) -> None:
+        """Say that a request has failed, in a job whose ``quotas=`` name this quota.
+
+        As `Permit.failed`, for a job that has its permit since it began.
+
+        Args:
+            value: which bucket, as for `permit`.
+
+        Raises:
+            UsageError: no job is running here, or as for `permit`.
+        """
+        self._way("failed").report_request(
+            self.name, self.value_here(value), failed=True
+        )
+
+    def _way(self, what: str) -> Channel:
         way = channel()
         if way is None:
             raise UsageError(
-                f"answered() of {self.name!r} works only inside a handler that jobpool "
-                "runs; nothing is blocked. When you call a handler directly (in a "
-                "test), use jobpool.testing.running() around the call"
+                f"{what}() of {self.name!r} works only inside a handler that jobpool "
+                "runs; nothing is blocked or counted. When you call a handler directly "
+                "(in a test), use jobpool.testing.running() around the call"
             )
-        report(way, self, self.value_here(value), status, headers)
+        return way
 
     def is_of(self, owner: object) -> bool:
         """Say whether an application's quotas include it."""

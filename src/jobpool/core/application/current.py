@@ -155,6 +155,13 @@ class Channel(Protocol):
         """Keep everybody from a quota's bucket for this long, within its maximum."""
         ...
 
+    def report_request(self, quota: str, value: str, *, failed: bool) -> None:
+        """Count a request to a quota's service, which was answered or has failed.
+
+        After the attempt's end it is not counted any more.
+        """
+        ...
+
     def stopping(self) -> bool:
         """Return whether the supervisor has begun to drain."""
         ...

@@ -13,6 +13,7 @@ import msgspec
 from jobpool.core.application.codec import Codec
 from jobpool.core.rules.limits import Limits
 from jobpool.core.rules.policy import Policy
+from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.quotas.definition import Need
 from jobpool.errors import ConfigError
 
@@ -42,6 +43,7 @@ class HandlerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What each of its jobs takes of quotas: ``quotas=``."""
     concurrency: int | None = None
     """Its own cap, over all hosts; None: without."""
+    retry_budget: RetryBudget | None = None
 
 
 def with_codec(schema: bytes, codec: Codec | None) -> bytes:

@@ -23,8 +23,8 @@ _DECORATOR = "decorator, or its default"
 _POOLS_OWN = ("breaker_after", "keep_output")
 """A decorator does not have them."""
 _WEIGHT = "weight"
-_CAP = "concurrency"
-"""Over all hosts; no pool has one, either."""
+_OVER_ALL_HOSTS = ("concurrency", "retry_budget")
+"""No pool has one, either."""
 _MAXIMA = {"timeout": "timeout_max", "memory": "memory_max"}
 
 
@@ -69,9 +69,9 @@ def _limits_of(configuration: Configuration, spec: HandlerSpec) -> Iterator[Kind
         if key in _POOLS_OWN:
             own = getattr(configured, key)
             value = getattr(pool, key) if own is None else own
-        elif key == _CAP:
-            chosen = configured.concurrency
-            value = spec.concurrency if chosen is None else chosen
+        elif key in _OVER_ALL_HOSTS:
+            chosen = getattr(configured, key)
+            value = getattr(spec, key) if chosen is None else chosen
         elif field is not None:
             chosen = getattr(configured, field)
             value = getattr(spec.policy, field) if chosen is None else chosen
@@ -99,7 +99,7 @@ def _origin(
     pool_value = values.get(f"pools.{spec.pool}.{key}")
     if key in _POOLS_OWN and pool_value is not None:
         return setting.origin if setting else pool_value.origin
-    if key in ("memory_growth", _CAP):  # no pool has one
+    if key in ("memory_growth", *_OVER_ALL_HOSTS):  # no pool has one
         return setting.origin if setting else "decorator"
     declared = getattr(spec.limits, field_of(Limits, key))
     pool = values[f"pools.{spec.pool}.{key}"]

@@ -24,6 +24,7 @@ from jobpool.core.config.options import (
     POOL,
     QUOTA,
     RETENTION,
+    RETRIES,
     TENANT,
     TOP,
     Option,
@@ -154,12 +155,14 @@ def _from_file(file: ConfigFile) -> Iterator[tuple[Path, Sourced]]:
             yield from _retention_of(file, value)
         elif key == "admission":
             yield from _section(file, (key,), key, value, ADMISSION)
+        elif key == "retries":
+            yield from _section(file, (key,), key, value, RETRIES)
         elif key == ALIAS:
             yield DEPTH_MAX, _former_name(file, value)
         elif key in TOP:
             yield (key,), Sourced(value, f"{file.shown} {key}")
         else:
-            known = (*TOP, "pools", *NAMED, "retention", "admission")
+            known = (*TOP, "pools", *NAMED, "retention", "admission", "retries")
             raise ConfigError(
                 f"{file.shown}: unknown option {key!r}; {nearest(key, known)}"
             )

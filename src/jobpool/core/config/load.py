@@ -14,7 +14,7 @@ from jobpool.core.config import settings as st
 from jobpool.core.config.admission import admission_of
 from jobpool.core.config.file import ConfigFile
 from jobpool.core.config.layers import Sourced, lookup
-from jobpool.core.config.options import ALIAS, CLIENT, RETENTION, TOP
+from jobpool.core.config.options import ALIAS, CLIENT, RETENTION, RETRIES, TOP
 from jobpool.core.config.pools import kinds_of, known_pools, pools_of
 from jobpool.core.config.quotas import quotas_of, tenants_of
 from jobpool.core.config.sources import (
@@ -136,6 +136,8 @@ def configure(
             default = "auto"
         values[key] = top_value(sources, key, default)
     admission = admission_of(sources, values)
+    budget = value_of(sources.stack, ("retries", "budget"), RETRIES["budget"], "none")
+    values["retries.budget"] = budget
     values |= below
     for key, value in _retention(sources).items():
         values[f"retention.{key}"] = value
@@ -153,6 +155,7 @@ def configure(
         kinds=kinds,
         quotas=quotas,
         tenants=tenants,
+        retry_budget=budget.value,
         kinds_shared=_is_shared(sources, has_jobs_file=has_jobs_file),
         admission=admission,
         retention=retention_of(sources),

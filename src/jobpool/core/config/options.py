@@ -19,6 +19,8 @@ from jobpool.core.config.settings import (
     Scope,
 )
 from jobpool.core.rules.admission import OnFull
+from jobpool.core.rules.quotas.breaker import parse_breaker, show_breaker
+from jobpool.core.rules.quotas.budget import parse_budget, show_budget
 from jobpool.core.rules.quotas.definition import COUNT_MAX, parse_weight
 from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.core.rules.quotas.shares import parse_aging, show_aging
@@ -49,6 +51,7 @@ _BREAKER = Option(read.whole(0, 10**6))
 _PERMITS = Option(read.whole(1, COUNT_MAX))
 _RATE = Option(parse_rate)
 _WEIGHT = Option(parse_weight, "{:g}".format)
+_RETRY_BUDGET = Option(parse_budget, show_budget)
 _PATHS = Option(
     read.paths, read.show_or(lambda paths: ", ".join(paths) or "nowhere", "all")
 )
@@ -142,6 +145,7 @@ KIND: Mapping[str, Option] = {
     "keep_output": _KEEP_OUTPUT,
     "concurrency": _PERMITS,
     "weight": _WEIGHT,
+    "retry_budget": _RETRY_BUDGET,
     **BOUND,
 }
 """Options of ``[kinds."NAME"]``; they override the decorator's."""
@@ -153,6 +157,8 @@ QUOTA: Mapping[str, Option] = {
     "scope": Option(read.one_of(Scope)),
     "wait": _DURATION_OR_ZERO,
     "throttle_max": _DURATION,
+    "breaker": Option(parse_breaker, show_breaker),
+    "retry_budget": _RETRY_BUDGET,
 }
 """Options of ``[quotas.NAME]``; they override what the application declares."""
 
@@ -164,6 +170,11 @@ TENANT: Mapping[str, Option] = {
     **BOUND,
 }
 """Options of ``[tenants.NAME]``."""
+
+RETRIES: Mapping[str, Option] = {
+    "budget": Option(read.or_none(parse_budget), read.show_or(show_budget, "none"))
+}
+"""Options of ``[retries]``."""
 
 KEPT: Mapping[str, Option] = {
     "age": _KEPT,

@@ -31,6 +31,7 @@ from jobpool.core.rules.quotas.shares import KindRule, PoolRule
 from jobpool.core.units import show_duration
 from jobpool.errors import ConfigError
 
+_OVERRIDDEN = tuple(key for key in QuotaSettings.__struct_fields__ if key != "scope")
 _NOTICED = 1.05
 """A rate that is slower by more than this is worth a remark."""
 
@@ -108,6 +109,7 @@ def published_limits(settings: Settings, report: AppReport) -> Limits:
         tenants=tuple(settings.tenants.values()),
         pools=tuple(_pool_rules(settings)),
         kinds=tuple(_kind_rules(settings, report)),
+        retry_budget=settings.retry_budget,
         aliases={
             alias: spec.kind
             for spec in report.handlers
@@ -135,9 +137,12 @@ def _pool_rules(settings: Settings) -> Iterator[PoolRule]:
 def _kind_rules(settings: Settings, report: AppReport) -> Iterator[KindRule]:
     for spec in report.handlers:
         own = settings_of(settings, spec)
-        if own.weight is not None:
-            for name in (spec.kind, *spec.aliases):
-                yield KindRule(kind=name, weight=own.weight)
+        budget = own.retry_budget or spec.retry_budget
+        if own.weight is None and budget is None:
+            continue
+        weight = 1.0 if own.weight is None else own.weight
+        for name in (spec.kind, *spec.aliases):
+            yield KindRule(kind=name, weight=weight, retry_budget=budget)
 
 
 def remarks(settings: Settings, report: AppReport) -> Iterator[str]:
@@ -187,9 +192,7 @@ def _named(
 def _merged(declared: Quota | None, name: str, own: QuotaSettings) -> Quota:
     """Return a quota with what is configured in place of what is declared."""
     given: dict[str, Any] = {
-        key: value
-        for key in ("rate", "burst", "concurrency", "wait_s", "throttle_max_s")
-        if (value := getattr(own, key)) is not None
+        key: value for key in _OVERRIDDEN if (value := getattr(own, key)) is not None
     }
     if own.scope is not None:
         given["host_only"] = own.scope is Scope.HOST

@@ -14,6 +14,8 @@ from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.circuit_breaker import SLOW_AFTER
 from jobpool.core.rules.limits import Limits, PoolLimits
 from jobpool.core.rules.policy import UNKNOWN_FOR_S
+from jobpool.core.rules.quotas.breaker import BreakerRule
+from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.quotas.definition import Tenant
 from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.suspects import PROBATION_S
@@ -147,6 +149,7 @@ class KindSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Over all hosts."""
     weight: float | None = None
     """Its share, in pools that are fair by kind."""
+    retry_budget: RetryBudget | None = None
 
 
 class QuotaSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +161,8 @@ class QuotaSettings(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope | None = None
     wait_s: float | None = None
     throttle_max_s: float | None = None
+    breaker: BreakerRule | None = None
+    retry_budget: RetryBudget | None = None
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,6 +215,8 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     quotas: Mapping[str, QuotaSettings] = {}
     tenants: Mapping[str, Tenant] = {}
     """``*``: of all that have no value of their own."""
+    retry_budget: RetryBudget | None = None
+    """Of all retries, over all hosts."""
     kinds_shared: bool = False
     """The configuration also serves another application: it may have more kinds."""
     retention: Retention = Retention()

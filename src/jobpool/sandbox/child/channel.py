@@ -36,6 +36,7 @@ from jobpool.sandbox.protocol.messages import (
     BlockBucket,
     FrameError,
     Go,
+    RequestEnded,
     ReturnPermit,
     RunJob,
 )
@@ -247,6 +248,15 @@ class AttemptChannel:
             UsageError: called after the attempt's end, or by a forked process.
         """
         self._say(BlockBucket(self._speaker(), quota, value, after_s))
+
+    def report_request(self, quota: str, value: str, *, failed: bool) -> None:
+        """Count a request to a quota's service, if its attempt has not ended.
+
+        Raises:
+            StoreUnavailable: the supervisor has ended.
+        """
+        if self._token is not None and os.getpid() == self._pid:
+            self._say(RequestEnded(self._token, quota, value, failed))
 
     def complete(self, connection: Any, result: Any) -> None:
         """Settle the attempt as succeeded in the connection's transaction.

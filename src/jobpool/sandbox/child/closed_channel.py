@@ -84,6 +84,9 @@ class ClosedChannel:
         del value, after_s
         raise UsageError(f"{quota} cannot be held back: {self._reason}")
 
+    def report_request(self, quota: str, value: str, *, failed: bool) -> None:
+        """Do nothing: what comes after the attempt's end is not counted."""
+
     def stopping(self) -> bool:
         """Return False: nothing runs that could be stopped."""
         return False

@@ -303,8 +303,17 @@ class BlockBucket(msgspec.Struct, tag="block_bucket", array_like=True):
     after_s: float
 
 
+class RequestEnded(msgspec.Struct, tag="request_ended", array_like=True):
+    """A request to a quota's service was answered, or has failed."""
+
+    token: int
+    quota: str
+    value: str
+    failed: bool
+
+
 FromZygote = Loaded | LoadFailed | Forked | ForkFailed
-AboutPermits = AskPermit | ReturnPermit | BlockBucket
+AboutPermits = AskPermit | ReturnPermit | BlockBucket | RequestEnded
 FromChild = Ready | StartFailed | Done | Beat | Ask | AboutPermits
 ToChild = Go | RunJob | Answer | PermitAnswered | Draining | Retire
 ToZygote = Load | Fork | Guard

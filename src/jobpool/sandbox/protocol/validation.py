@@ -10,14 +10,15 @@ from collections.abc import Sequence
 
 from jobpool.core.units import DURATION_MAX_S, SIZE_MAX_BYTES
 from jobpool.sandbox.protocol.messages import (
+    AboutPermits,
     Ask,
-    AskPermit,
     Beat,
     BlockBucket,
     Done,
     FromChild,
     Raised,
     Ready,
+    RequestEnded,
     ReturnPermit,
 )
 from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES
@@ -49,7 +50,7 @@ def screened(
     for place, frame in enumerate(frames):
         if type(frame) is Done:  # nearly all of them are
             wrong = _done(frame, result_max_bytes)
-        elif isinstance(frame, AskPermit | ReturnPermit | BlockBucket):
+        elif isinstance(frame, AboutPermits):
             wrong = _about_permits(frame)
         else:
             wrong = _problem(frame, checkpoint_max_bytes)
@@ -109,7 +110,7 @@ def _raised(error: Raised) -> str | None:
     return None
 
 
-def _about_permits(frame: AskPermit | ReturnPermit | BlockBucket) -> str | None:
+def _about_permits(frame: AboutPermits) -> str | None:
     wrong: str | None = None
     if isinstance(frame, ReturnPermit):
         if not 0 < frame.n <= NUMBER_MAX:
@@ -119,6 +120,8 @@ def _about_permits(frame: AskPermit | ReturnPermit | BlockBucket) -> str | None:
     elif isinstance(frame, BlockBucket):
         if not _is_duration(frame.after_s):
             wrong = "a block of an impossible duration"
+    elif isinstance(frame, RequestEnded):
+        pass
     elif not (0 < frame.n <= NUMBER_MAX and 0 < frame.cost <= COST_MAX):
         wrong = "a request for an impossible permit"
     elif frame.wait_s is not None and not _is_duration(frame.wait_s):

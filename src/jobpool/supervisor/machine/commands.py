@@ -15,6 +15,7 @@ from jobpool.core.jobs.job import (
     PermitAsk,
     PermitReturn,
     Progress,
+    RequestReport,
     Settlement,
     Start,
     Throttle,
@@ -189,6 +190,14 @@ class BlockBuckets(msgspec.Struct, frozen=True):
     blocks: list[Throttle]
 
 
+class ReportRequests(msgspec.Struct, frozen=True):
+    """Count requests that running attempts have made, for breakers of quotas."""
+
+    reports: list[RequestReport]
+    at_ms: int
+    """For the events that come of it."""
+
+
 class Enqueue(msgspec.Struct, frozen=True):
     """Store a handler's jobs, or read one for it; `Stored` follows."""
 
@@ -247,6 +256,7 @@ Command = (
     | TakePermits
     | ReturnPermits
     | BlockBuckets
+    | ReportRequests
     | Enqueue
     | Observe
     | Finish

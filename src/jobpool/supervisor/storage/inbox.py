@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from jobpool.core import events as ev
 from jobpool.core.jobs.job import Progress, Settlement, Start
 from jobpool.store.protocol import Store
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
-from jobpool.supervisor.storage.permits import PermitBatch
+from jobpool.supervisor.storage.permits import PermitBatch, report_requests
 
 FULL_BATCH = 256
 """This many settlements do not wait for more."""
@@ -47,6 +48,8 @@ class Inbox:
                 self.lease = command
             case cmd.TakePermits() | cmd.ReturnPermits() | cmd.BlockBuckets():
                 self.permits.take(command)
+            case cmd.ReportRequests():
+                self.chores.append(partial(report_requests, command))
             case cmd.Clear() | cmd.SaveBreaker() | cmd.Leaving():
                 self.safety_notes.append(command)
             case _:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
+from jobpool.core import events as ev
 from jobpool.core.jobs.job import PermitAnswer, PermitAsk, PermitReturn, Throttle
+from jobpool.core.rules.quotas.breaker import BreakerChange, BreakerState
 from jobpool.store.protocol import Store
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
@@ -69,6 +71,40 @@ class PermitBatch:
             if self.returns:
                 store.return_permits(self.returns)
             return store.take_permits(run_id, self.asks) if self.asks else []
+
+
+def report_requests(
+    command: cmd.ReportRequests, store: Store
+) -> list[ev.DownstreamOpened | ev.DownstreamClosed]:
+    """Count requests for breakers, and return what the log says of those that changed.
+
+    It is a transaction of its own, as that of permits is, and for the same reason.
+
+    Raises:
+        StoreError: nothing is known to be counted; it will not be tried again.
+    """
+    return [
+        _event(change, command.at_ms)
+        for change in store.report_requests(command.reports)
+    ]
+
+
+def _event(
+    change: BreakerChange, at_ms: int
+) -> ev.DownstreamOpened | ev.DownstreamClosed:
+    is_one_of_many = bool(change.value)
+    if change.state is BreakerState.CLOSED:
+        return ev.DownstreamClosed(
+            at_ms=at_ms, quota=change.quota, is_one_of_many=is_one_of_many
+        )
+    return ev.DownstreamOpened(
+        at_ms=at_ms,
+        quota=change.quota,
+        is_one_of_many=is_one_of_many,
+        requests=change.requests,
+        failures=change.failures,
+        until_ms=change.until_ms,
+    )
 
 
 class FreedPermits:

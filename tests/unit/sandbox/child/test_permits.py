@@ -17,6 +17,7 @@ from jobpool.sandbox.protocol.messages import (
     FromChild,
     Go,
     PermitAnswered,
+    RequestEnded,
     ReturnPermit,
     RunJob,
     encode,
@@ -95,9 +96,11 @@ def test_a_permit_is_returned_once_and_a_refused_one_never(pair):
     for n in (held, held, refused):
         pair.channel.return_permit(n)
     pair.channel.block_bucket("stripe", "acme", 30.0)
-    assert pair.sent(2) == [
+    pair.channel.report_request("stripe", "acme", failed=True)
+    assert pair.sent(3) == [
         ReturnPermit(70, held),
         BlockBucket(70, "stripe", "acme", 30.0),
+        RequestEnded(70, "stripe", "acme", failed=True),
     ]
 
 
@@ -128,6 +131,7 @@ def test_after_the_attempts_end_nothing_is_asked_and_nothing_left_to_return(pair
     pair.sent(1)
     pair.channel.close()
     pair.channel.return_permit(held)
+    pair.channel.report_request("stripe", "", failed=True)
     with pytest.raises(UsageError, match="attempt has ended"):
         pair.channel.ask_permit("stripe", "", 1, 5.0)
     with pytest.raises(UsageError, match="attempt has ended"):

@@ -14,6 +14,7 @@ from jobpool.sandbox.protocol.messages import (
     Done,
     Raised,
     Ready,
+    RequestEnded,
     ReturnPermit,
 )
 from jobpool.sandbox.protocol.validation import screened
@@ -50,6 +51,7 @@ def screen(*frames):
         AskPermit(1, 1, "q" * 100, "v" * 300, 2**31 - 1, 3600.0),
         ReturnPermit(1, 1),
         BlockBucket(1, "stripe", "acme", 30.0),
+        RequestEnded(1, "stripe", "acme", failed=True),
         msgspec.structs.replace(GOOD, ok=False, error=RAISED),
     ],
 )
@@ -105,6 +107,7 @@ def test_impossible_ends_are_named(changes):
         ReturnPermit(1, 0),
         ReturnPermit(1, 2**63),
         BlockBucket(1, "", "", 1.0),
+        RequestEnded(1, "stripe", "a\0b", failed=False),
         BlockBucket(1, "stripe", "a\0b", 1.0),
         BlockBucket(1, "stripe", "", float("inf")),
     ],

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from jobpool.core import events as ev
 from jobpool.core.jobs.job import (
     Lease,
     PermitAnswer,
     PermitAsk,
     PermitReturn,
+    RequestReport,
     Throttle,
 )
 from jobpool.errors import OutcomeUnknown, StoreUnavailable, StoreWentBack
@@ -226,3 +228,20 @@ def test_an_end_waits_for_the_lease_that_follows_a_grant_with_permits(
     kinds = [type(one) for one in rig.posted if not isinstance(one, inp.Tick)]
     assert kinds == [inp.Granted, inp.Settled, inp.Granted]
     rig.thread.close(PATIENCE_S)
+
+
+def test_reports_of_requests_are_a_transaction_of_their_own(rig: Rig) -> None:
+    """The log hears what came of them; what could not be written is not counted."""
+    bad = RequestReport("stripe", "", 70, 20, 10)
+    good = RequestReport("stripe", "", 71, 1, 0)
+    rig.thread.leave([cmd.ReportRequests([bad], 5), cmd.TakePermits([ASK])])
+    opened = rig.wait_for(ev.DownstreamOpened)
+    assert (opened.quota, opened.requests, opened.failures) == ("stripe", 20, 10)
+    assert opened.at_ms == 5
+    rig.store.failures = [StoreUnavailable("gone")]
+    rig.thread.leave([cmd.ReportRequests([bad], 5)])
+    rig.wait_for(ev.StoreTrouble)
+    rig.thread.leave([cmd.ReportRequests([good], 5)])
+    assert rig.wait_for(ev.DownstreamClosed).quota == "stripe"
+    reports = [given for what, given in rig.store.done if what == "report"]
+    assert reports == [[bad], [good]]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from jobpool.core.rules.quotas.window import Window
-from jobpool.core.units import show_duration
+from jobpool.core.units import duration_s, show_duration
 from jobpool.errors import ConfigError
 
 PAUSE_FACTOR_MAX = 10
@@ -63,6 +63,54 @@ def check_breaker(rule: BreakerRule, what: str) -> BreakerRule:
                 f"{show_duration(TIME_MIN_S)} to {show_duration(TIME_MAX_S)}"
             )
     return rule
+
+
+def parse_breaker(value: object, what: str = "breaker") -> BreakerRule:
+    """Read ``{"failures": 0.5, "window": "1m", "requests": 20, "pause": "30s"}``.
+
+    What is left out is as in this example.
+
+    Raises:
+        ConfigError: it is no such table, or a value is wrong.
+    """
+    known = {"failures": "failures", "requests": "requests"}
+    known |= {"window": "window_s", "pause": "pause_s"}
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"{what}: expected a table such as {_EXAMPLE}, got {type(value).__name__}"
+        )
+    given: dict[str, Any] = {}
+    for key, one in value.items():
+        if key not in known:
+            raise ConfigError(
+                f"{what}: {str(key)[:40]!r} is unknown; expected {', '.join(known)}, "
+                f"as in {_EXAMPLE}"
+            )
+        if key in _TIMES:
+            given[known[key]] = duration_s(one, f"{what}: {key}")
+        else:
+            given[key] = _number(one, f"{what}: {key}", whole=key == "requests")
+    return check_breaker(BreakerRule(**given), what)
+
+
+_TIMES = frozenset({"window", "pause"})
+_EXAMPLE = '{"failures": 0.5, "window": "1m", "requests": 20, "pause": "30s"}'
+
+
+def show_breaker(rule: BreakerRule) -> str:
+    """Format a rule as a person reads it."""
+    return (
+        f"{rule.failures:.3g} of at least {rule.requests} requests in "
+        f"{show_duration(rule.window_s)}, then {show_duration(rule.pause_s)}"
+    )
+
+
+def _number(value: object, what: str, *, whole: bool) -> float:
+    types = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, types):
+        wanted = "a whole number" if whole else "a number"
+        raise ConfigError(f"{what}: expected {wanted}, got {str(value)[:40]!r}")
+    return value
 
 
 class BreakerState(StrEnum):

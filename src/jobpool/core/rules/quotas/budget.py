@@ -9,11 +9,12 @@ back. First attempts are counted, and never held back.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import cast
 
 import msgspec
 
-from jobpool.core.rules.quotas.rate import Rate
+from jobpool.core.rules.quotas.rate import Rate, parse_rate
 from jobpool.core.rules.quotas.window import SLOTS, Window, next_slot_ms
 from jobpool.errors import ConfigError
 
@@ -24,6 +25,8 @@ RATIO_MAX = 100.0
 FLOOR_MIN = 1.0
 """The least floor, a minute: else a retry might never begin."""
 _GRAIN = 1e-9
+_RATIO = 0.2
+_KEYS = {"ratio", "floor"}
 
 
 class RetryBudget(msgspec.Struct, frozen=True):
@@ -32,7 +35,7 @@ class RetryBudget(msgspec.Struct, frozen=True):
     In the last minute at most ``max(floor, ratio * first attempts)``; see the module.
     """
 
-    ratio: float = 0.2
+    ratio: float = _RATIO
     floor: Rate = Rate(1, 1.0)
     """So many may begin even if there are hardly any first attempts."""
 
@@ -103,6 +106,33 @@ def check_budget(budget: RetryBudget, what: str) -> RetryBudget:
             'retried; expected at least "1/m"'
         )
     return budget
+
+
+def parse_budget(value: object, what: str = "retry_budget") -> RetryBudget:
+    """Read ``0.2``, or ``{"ratio": 0.2, "floor": "1/s"}``.
+
+    Raises:
+        ConfigError: it is neither, or a value is wrong.
+    """
+    table: Mapping[str, object]
+    table = value if isinstance(value, Mapping) else {"ratio": value}
+    ratio, floor = table.get("ratio", _RATIO), table.get("floor")
+    is_number = isinstance(ratio, (int, float)) and not isinstance(ratio, bool)
+    if not is_number or table.keys() - _KEYS:
+        raise ConfigError(
+            f"{what}: expected a share such as 0.2 for one retry for five first "
+            'attempts, or {"ratio": 0.2, "floor": "1/s"}, got ' + repr(value)[:60]
+        )
+    budget = RetryBudget(ratio=cast("float", ratio))
+    if floor is not None:
+        least = parse_rate(floor, f"{what}: floor")
+        budget = msgspec.structs.replace(budget, floor=least)
+    return check_budget(budget, what)
+
+
+def show_budget(budget: RetryBudget) -> str:
+    """Format a budget as a person reads it."""
+    return f"{budget.ratio:.3g}, at least {budget.floor}"
 
 
 def opens_at_ms(now_ms: int) -> int:

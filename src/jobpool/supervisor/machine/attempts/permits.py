@@ -30,12 +30,14 @@ from jobpool.sandbox.protocol.messages import (
     AskPermit,
     BlockBucket,
     PermitAnswered,
+    RequestEnded,
     ReturnPermit,
 )
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.attempts.deadlines import waits_until
 from jobpool.supervisor.machine.attempts.killing import Killing
+from jobpool.supervisor.machine.attempts.requests import Requests
 from jobpool.supervisor.machine.state.asking import (
     IMPOSSIBLE,
     PERMIT_ACTIONS,
@@ -126,6 +128,7 @@ class Permits:
         self._step = step
         self._killing = killing
         self._places = places
+        self._requests = Requests(step)
         self._attempts: dict[int, _Attempt] = {}
         """By slot: the last attempt there that has asked for anything."""
         self._asks: list[PermitAsk] = []
@@ -142,7 +145,7 @@ class Permits:
         }
 
     def permit(self, slot: Slot, frame: object) -> None:
-        """The handler asks for a permit, returns one, or has been told to wait.
+        """The handler asks for a permit, returns one, or says how a request ended.
 
         What comes of an attempt that has ended meanwhile concerns nobody.
         """
@@ -158,7 +161,9 @@ class Permits:
                         self._meet(asked, AskEvent.RETURNED)
             case BlockBucket(token=job.lease.token):
                 self._block(slot, job, frame)
-            case AskPermit() | ReturnPermit() | BlockBucket():
+            case RequestEnded(token=job.lease.token):
+                self._requests.note(frame)
+            case AskPermit() | ReturnPermit() | BlockBucket() | RequestEnded():
                 pass
             case _:
                 name = type(frame).__name__
@@ -199,6 +204,7 @@ class Permits:
                 elif asked.state is _S.WAITING and asked.next_s <= now_s:
                     self._meet(asked, AskEvent.DUE)
         self.flush()
+        self._requests.keep_time()
         for asked in self._all():
             if asked.state is _S.WAITING:
                 self._step.wake_at(min(asked.next_s, asked.until_s))

@@ -30,6 +30,7 @@ from jobpool.sandbox.protocol.messages import (
     BlockBucket,
     Done,
     Ready,
+    RequestEnded,
     ReturnPermit,
     StartFailed,
 )
@@ -67,7 +68,8 @@ class SlotEvent(StrEnum):
     BEAT = "beat"
     ASK = "ask"
     PERMIT = "permit"
-    """It takes a permit, returns one, or says that nobody is to have any."""
+    """It takes a permit, returns one, or says that nobody is to have any, or how a
+    request ended."""
     GARBAGE = "garbage"
     """The child broke the protocol."""
     EXITED = "exited"
@@ -98,6 +100,7 @@ FRAME_EVENTS: Mapping[type, SlotEvent] = {
     AskPermit: _E.PERMIT,
     ReturnPermit: _E.PERMIT,
     BlockBucket: _E.PERMIT,
+    RequestEnded: _E.PERMIT,
 }
 """The event of each message that a child sends."""
 _UNEXPECTED = {

@@ -4,8 +4,15 @@ import itertools
 
 import pytest
 
-from jobpool.core.jobs.job import PermitAnswer, PermitAsk, PermitReturn, Throttle
+from jobpool.core.jobs.job import (
+    PermitAnswer,
+    PermitAsk,
+    PermitReturn,
+    RequestReport,
+    Throttle,
+)
 from jobpool.core.rules.limits import Limits
+from jobpool.core.rules.quotas.breaker import BreakerRule
 from jobpool.core.rules.quotas.definition import Quota
 from jobpool.core.rules.quotas.gcra import DELAY_MAX_S
 from jobpool.core.rules.quotas.rate import Rate
@@ -13,6 +20,7 @@ from jobpool.sandbox.protocol.messages import (
     AskPermit,
     BlockBucket,
     PermitAnswered,
+    RequestEnded,
     ReturnPermit,
 )
 from jobpool.sandbox.protocol.verdict import KillReason
@@ -28,6 +36,7 @@ from jobpool.supervisor.machine.attempts.permits import (
     RETRY_MAX_S,
     Permits,
 )
+from jobpool.supervisor.machine.attempts.requests import REPORT_S, SUMS_MAX
 from jobpool.supervisor.machine.state.asking import (
     IMPOSSIBLE,
     PERMIT_ACTIONS,
@@ -37,7 +46,13 @@ from jobpool.supervisor.machine.state.asking import (
 from jobpool.supervisor.machine.state.slot import IGNORE, SlotState
 from support.machine.world import World, pool
 
-STRIPE = Quota(name="stripe", concurrency=2, wait_s=3.0, throttle_max_s=60.0)
+STRIPE = Quota(
+    name="stripe",
+    concurrency=2,
+    wait_s=3.0,
+    throttle_max_s=60.0,
+    breaker=BreakerRule(),
+)
 CALLS = Quota(name="calls", rate=Rate(10.0, 1.0), burst=1)
 DISK = Quota(name="disk", concurrency=2, host_only=True)
 CELLS = list(itertools.product(AskState, AskEvent))
@@ -380,6 +395,47 @@ def test_what_a_server_says_is_passed_on_within_its_quotas_maximum():
     asking.world.wait(1.0)
     asking.say(job, *flood)
     assert len(asking.world.took(cmd.BlockBuckets)) == BLOCKS_PER_S
+
+
+def test_how_requests_end_is_reported_once_a_second_summed_by_attempt():
+    """For quotas with a breaker, and of attempts that run; a flood has an end."""
+    asking = Asking()
+    first, second = asking.jobs
+    for job, failed in ((first, True), (first, False), (second, True)):
+        asking.say(job, RequestEnded(job.token, "stripe", "acme", failed))
+    asking.say(first, RequestEnded(first.token, "calls", "", failed=True))
+    asking.say(first, RequestEnded(second.token, "stripe", "acme", failed=True))
+    asking.world.wait(REPORT_S - 0.01)
+    assert asking.world.took(cmd.ReportRequests) == []
+    asking.world.wait(0.02)
+    (report,) = asking.world.took(cmd.ReportRequests)
+    assert report.reports == [
+        RequestReport("stripe", "acme", first.token, 2, 1),
+        RequestReport("stripe", "acme", second.token, 1, 1),
+    ]
+    asking.world.wait(2 * REPORT_S)
+    assert asking.world.took(cmd.ReportRequests) == []
+    flood = range(SUMS_MAX + 10)
+    asking.say(
+        first,
+        *(RequestEnded(first.token, "stripe", str(n), failed=True) for n in flood),
+    )
+    asking.world.wait(REPORT_S)
+    (report,) = asking.world.took(cmd.ReportRequests)
+    assert len(report.reports) == SUMS_MAX
+
+
+def test_a_supervisor_that_ends_does_not_keep_what_it_has_to_report():
+    """It may not have another second."""
+    asking = Asking()
+    job = asking.jobs[0]
+    asking.say(job, RequestEnded(job.token, "stripe", "", failed=True))
+    asking.world.step(inp.Drain("SIGTERM"))
+    asking.world.wait(REPORT_S / 10)
+    asking.say(job, RequestEnded(job.token, "stripe", "", failed=True))
+    asking.world.wait(0.001)
+    told = [one for c in asking.world.took(cmd.ReportRequests) for one in c.reports]
+    assert sum(one.requests for one in told) == 2
 
 
 def test_what_is_counted_here_alone_costs_no_query():
