@@ -11,6 +11,8 @@ import msgspec
 from jobpool.core.application.redaction import without_redaction
 from jobpool.core.formats import FORMAT
 from jobpool.core.jobs.job import JobState, Lease, NewJob
+from jobpool.core.rules.quotas.breaker import BreakerState
+from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.quotas.definition import Limits, Need, Quota, Tenant
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.core.rules.schedules.schedule import Declared, TickState
@@ -364,6 +366,31 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True):
     bucket: BucketRow | None = None
     """Its bucket, if it has just one; None as well: nothing has used it yet."""
     paused: PauseRow | None = None
+    budget: RetryBudget | None = None
+    """The rule, if its buckets are a retry budget's; nobody needs it then."""
+
+
+class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What the breaker of a bucket has seen of its service."""
+
+    state: BreakerState
+    requests: int
+    """In its window; 0 unless it is closed."""
+    failures: int
+    until_ms: int | None = None
+    """When its pause ends, if it is open."""
+    probe: int | None = None
+    """The job that tries the service, if one does."""
+
+
+class BudgetRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How a retry budget was used in the last minute."""
+
+    retries: int
+    most: int
+    """So many retries may begin in a minute, as things are."""
+    firsts: int
+    """First attempts."""
 
 
 class BucketRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -386,6 +413,10 @@ class BucketRow(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody has said that nobody may have a permit before then."""
     reason: str | None = None
     """Why there is no permit now; None: there is one."""
+    service: ServiceRow | None = None
+    """What its breaker has seen of its service; None: it has none."""
+    budget: BudgetRow | None = None
+    """Its use, if it is a retry budget."""
 
 
 class QuotaWait(msgspec.Struct, frozen=True, kw_only=True):

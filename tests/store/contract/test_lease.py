@@ -287,19 +287,25 @@ def test_history_after_a_reset_is_empty(store):
 
 
 def test_history_is_bounded(store, clock):
-    """The newest thousand, oldest of these first."""
+    """The newest thousand, oldest of these first; and the first under each rule."""
     store.enqueue([new_job()])
     store.renew("run-1", 3600.0, anew=True)
+    firsts = []
     for number in range(1005):
         (granted,) = store.lease("run-1", {"cpu": 1}, KINDS).leases
         clock.advance(1)
         settlement = ended(granted, Outcome.LOST, now_ms=clock.utc_ms())
         if settlement.state is not JobState.PENDING:
             settlement = msgspec.structs.replace(settlement, state=JobState.PENDING)
+        if number in {1, 2, 900}:
+            settlement = msgspec.structs.replace(settlement, rule="shop.NotYet")
+            firsts.append(clock.utc_ms())
         store.settle([settlement])
         assert granted.attempt == number + 1
     granted = lease_one(store)
-    assert len(granted.history) == 1000
+    assert len(granted.history) == 1001
+    oldest = granted.history[0]
+    assert (oldest.rule, oldest.finished_at_ms) == ("shop.NotYet", firsts[0])
     times = [past.finished_at_ms for past in granted.history]
     assert times == sorted(times)
     assert times[-1] == clock.utc_ms()

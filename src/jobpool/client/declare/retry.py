@@ -21,9 +21,12 @@ class Retry:
         delays: time until the next attempt after the 1st, 2nd, … failure of this
             class; the last one repeats. None: the usual back-off.
         max_attempts: a separate budget for failures of this class; None: the job's.
+        for_: retry for this time after the first failure of this class, however many
+            follow, such as ``"2h"`` for what may still appear; then the job is dead.
 
     Raises:
-        ConfigError: a delay is not a duration, or the budget is out of range.
+        ConfigError: a delay or *for_* is not a duration, the budget is out of range, or
+            both limits are given.
     """
 
     def __init__(
@@ -31,6 +34,7 @@ class Retry:
         delays: Sequence[DurationLike] | None = None,
         *,
         max_attempts: int | None = None,
+        for_: DurationLike | None = None,
     ) -> None:
         if isinstance(delays, str) or not isinstance(delays or (), Sequence):
             raise ConfigError(
@@ -41,16 +45,31 @@ class Retry:
                 "Retry(delays=): the list is empty; leave it out for the usual "
                 'back-off, or write "never" instead of Retry(...)'
             )
+        if for_ is not None and max_attempts is not None:
+            raise ConfigError(
+                "Retry(): max_attempts= and for_= exclude each other; retry by number, "
+                "or for a time"
+            )
+        for_s = None if for_ is None else duration_s(for_, "Retry(for_=)")
+        if for_s is not None and not for_s:
+            raise ConfigError(
+                'Retry(for_=): expected more than no time; write "never" instead of '
+                "Retry(...) for no retry"
+            )
         self.rule = RetryRule(
             delays_s=tuple(
                 duration_s(delay, "Retry(delays=)") for delay in delays or ()
             ),
             max_attempts=checked_count(max_attempts, "Retry(max_attempts=)"),
+            for_s=for_s,
         )
 
     def __repr__(self) -> str:
         delays = list(self.rule.delays_s) or None
-        return f"Retry({delays!r}, max_attempts={self.rule.max_attempts!r})"
+        limit = f"max_attempts={self.rule.max_attempts!r}"
+        if self.rule.for_s is not None:
+            limit = f"for_={self.rule.for_s!r}"
+        return f"Retry({delays!r}, {limit})"
 
 
 RetryLike = Literal["never"] | Sequence[DurationLike] | Retry

@@ -30,7 +30,9 @@ from jobpool.core.rules.policy import (
     SNOOZES_MAX,
     Policy,
     Rerun,
+    RetryRule,
     crashes_in_window,
+    failing_for_s,
     matching_rule,
     retry_delay_s,
     spent_attempts,
@@ -360,9 +362,12 @@ def _spent(
     found = []
     if charge.failure:
         count, _under_rule = spent_attempts(policy, history, rule)
-        own = policy.retry[rule].max_attempts if rule is not None else None
-        most = own or lease.max_attempts or policy.max_attempts
-        found.append(Spent(Budget.FAILURE, count, most, rule if own else None))
+        limits = policy.retry[rule] if rule is not None else RetryRule()
+        most = limits.max_attempts or lease.max_attempts or policy.max_attempts
+        # What is retried for a time has no number that could be used up.
+        if limits.for_s is None:
+            own = rule if limits.max_attempts else None
+            found.append(Spent(Budget.FAILURE, count, most, own))
     if charge.crash:
         count = crashes_in_window(policy, history, history[-1].finished_at_ms)
         found.append(Spent(Budget.CRASH, count, policy.max_crashes))
@@ -414,7 +419,7 @@ def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
         )
     if not charge.failure:
         return JobEvent.TRY_AGAIN, 0.0, ""
-    failure = spent[Budget.FAILURE]
+    failure = spent.get(Budget.FAILURE)
     return _judge_failure(lease, policy, ending, history, rule, failure)
 
 
@@ -424,20 +429,28 @@ def _judge_failure(  # noqa: PLR0917 - what `_judge` has
     ending: Ending,
     history: Sequence[PastAttempt],
     rule_name: str | None,
-    failure: Spent,
+    failure: Spent | None,
 ) -> tuple[JobEvent, float, str]:
     """Decide about an outcome that is charged as a failure."""
     rule = policy.retry[rule_name] if rule_name is not None else None
     if rule and rule.never:
         return JobEvent.DIE, 0.0, f"never retried after {rule_name}"
-    if failure.is_used_up:
+    if failure is not None and failure.is_used_up:
         return JobEvent.DIE, 0.0, str(failure)
+    if rule and rule.for_s is not None and rule_name is not None:
+        failing_s = failing_for_s(history, rule_name)
+        if failing_s >= rule.for_s:
+            return (
+                JobEvent.DIE,
+                0.0,
+                f"failed with {rule_name} for {show_duration(rule.for_s)}",
+            )
     if ending.retry_in_s is not None:
         return JobEvent.TRY_AGAIN, ending.retry_in_s, ""
-    _spent, under_rule = spent_attempts(policy, history, rule_name)
+    spent, under_rule = spent_attempts(policy, history, rule_name)
     wait_s = retry_delay_s(
         rule,
-        nth=failure.count,
+        nth=spent,
         under_rule=under_rule,
         crashed=CHARGES[ending.outcome].crash,
         spread=spread_of(lease.token),

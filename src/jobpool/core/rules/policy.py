@@ -53,6 +53,14 @@ class RetryRule(msgspec.Struct, frozen=True):
     """
     max_attempts: int | None = None
     """A separate budget for failures under this rule; None: the job's."""
+    for_s: float | None = None
+    """Failures under this rule are retried for so long after the first of them, however
+    many there are; None: by number."""
+
+    @property
+    def is_separate(self) -> bool:
+        """Whether failures under it count for nothing else."""
+        return self.max_attempts is not None or self.for_s is not None
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +111,7 @@ def spent_attempts(
         ``(spent, under_rule)``: attempts charged to the budget that this attempt
         belongs to, and attempts under the same rule.
     """
-    own = {name for name, r in policy.retry.items() if r.max_attempts is not None}
+    own = {name for name, r in policy.retry.items() if r.is_separate}
     under_rule = sum(1 for past in history if rule is not None and past.rule == rule)
     if rule in own:
         return under_rule, under_rule
@@ -111,6 +119,18 @@ def spent_attempts(
         1 for past in history if CHARGES[past.outcome].failure and past.rule not in own
     )
     return spent, under_rule
+
+
+def failing_for_s(history: Sequence[PastAttempt], rule: str) -> float:
+    """Return how long ago the first failure under a rule was, in seconds.
+
+    Args:
+        history: unsuccessful attempts since the last reset, this one last; of older
+            ones than it has, the first under each rule is in it.
+        rule: the rule of this attempt.
+    """
+    first_ms = min(past.finished_at_ms for past in history if past.rule == rule)
+    return max(0, history[-1].finished_at_ms - first_ms) / 1000
 
 
 def crashes_in_window(

@@ -25,7 +25,7 @@ from jobpool.core.rules.quotas.gcra import available, next_at_us
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.rules import FOREVER_MS, Override, Rules, Use
 from jobpool.errors import ConfigError, UsageError
-from jobpool.store.records import BucketRow, QuotaWait
+from jobpool.store.records import BucketRow, BudgetRow, QuotaWait, ServiceRow
 from jobpool.store.statements.validation import TEXT_MAX, clean_text, is_tenant
 
 HOLDERS_MAX = 10
@@ -133,7 +133,31 @@ def bucket_row(
         opens_at_ms=None if found is None else found.opens_at_ms,
         blocked_until_ms=bucket.block_until_ms if is_blocked else None,
         reason=None if found is None else found.why,
+        service=_service_row(bucket, now_ms),
+        budget=_budget_row(bucket, now_ms),
     )
+
+
+def _service_row(bucket: BucketState, now_ms: int) -> ServiceRow | None:
+    if (rule := bucket.limit.breaker) is None:
+        return None
+    breaker = bucket.breaker.at(now_ms)
+    requests, failures = breaker.window.sums(now_ms, rule.window_s)
+    return ServiceRow(
+        state=breaker.state,
+        requests=requests,
+        failures=failures,
+        until_ms=breaker.until_ms if breaker.is_open else None,
+        probe=None if breaker.probe is None else breaker.probe.job_id,
+    )
+
+
+def _budget_row(bucket: BucketState, now_ms: int) -> BudgetRow | None:
+    if (budget := bucket.limit.budget) is None:
+        return None
+    firsts, retries = bucket.window.sums(now_ms, WINDOW_S)
+    most = allowed(budget, bucket.window, now_ms)
+    return BudgetRow(retries=retries, most=most, firsts=firsts)
 
 
 def only_bucket(

@@ -240,3 +240,20 @@ def test_without_a_rule_nothing_is_counted(store):
     assert not store.report_requests([RequestReport("gone", "", 1, 100, 100)])
     assert not store.report_requests([])
     assert lease_one(store)
+
+
+def test_it_is_shown_what_a_breaker_has_seen(store, clock):
+    """Its share while it is closed; then until when, and who tries."""
+    downstream(store)
+    enqueue(store, 2)
+    report(store, 1, 3, 1)
+    (row,) = store.buckets("stripe")
+    seen = row.service
+    assert (seen.state, seen.requests, seen.failures) == (CLOSED, 3, 1)
+    report(store, 1, 3, 3)
+    (row,) = store.buckets("stripe")
+    assert (row.service.state, row.service.until_ms) == (OPEN, row.opens_at_ms)
+    clock.advance(30)
+    tried = lease_one_only(store)
+    (row,) = store.buckets("stripe")
+    assert (row.service.state, row.service.probe) == (BreakerState.PROBING, tried.id)

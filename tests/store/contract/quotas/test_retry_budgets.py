@@ -6,6 +6,7 @@ from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.quotas.rate import parse_rate
+from jobpool.core.rules.quotas.shares import KindRule
 from support.store import quotas
 from support.store.quotas import KIND, OTHER, enqueue, ids, publish, quota
 from support.store.storing import ended, lease, new_job, snoozed, succeeded
@@ -164,3 +165,15 @@ def test_without_a_budget_retries_begin_when_they_are_due(store, clock):
     assert len(lease(store)) == 1
     publish(store, needs={})
     assert len(lease(store)) == 7
+
+
+def test_a_kind_has_a_budget_of_its_own(store, clock):
+    """Beside the fleet's."""
+    own = KindRule(kind=KIND, retry_budget=BUDGET)
+    publish(store, needs={}, more={"kinds": (own,)})
+    failed(store, clock, 5)
+    assert len(lease(store)) == 1
+    (row,) = [one for one in store.quotas() if one.budget is not None]
+    assert (row.name, row.budget) == (f"retries:kind:{KIND}", BUDGET)
+    used = row.bucket.budget
+    assert (used.retries, used.most, row.waiting) == (1, 12, 4)

@@ -147,11 +147,26 @@ def test_a_wrong_pool_is_refused(pool, says):
         JobPool().job(pool)
 
 
-@pytest.mark.parametrize(("delays", "budget"), [("10s", None), (5, None), ([1], 0)])
-def test_a_wrong_retry_is_refused(delays, budget):
+@pytest.mark.parametrize(
+    ("delays", "budget", "for_"),
+    [
+        ("10s", None, None),
+        (5, None, None),
+        ([1], 0, None),
+        (None, 3, "2h"),
+        (None, None, 0),
+        (None, None, "soon"),
+    ],
+)
+def test_a_wrong_retry_is_refused(delays, budget, for_):
     """Retry checks its arguments where it is written."""
     with pytest.raises(ConfigError, match="Retry"):
-        Retry(delays, max_attempts=budget)
+        Retry(delays, max_attempts=budget, for_=for_)
+
+
+def test_a_class_may_be_retried_for_a_time():
+    """However many failures that are."""
+    assert Retry(["1m"], for_="2h").rule == RetryRule(delays_s=(60.0,), for_s=7200.0)
 
 
 def test_the_default_kind_is_module_and_name():

@@ -303,6 +303,23 @@ def test_a_rule_has_a_budget_and_delays_of_its_own() -> None:
     assert account(third, policy, other, now_ms=NOW_MS).state is JobState.PENDING
 
 
+def test_a_rule_for_a_time_retries_however_often_it_fails() -> None:
+    """Until so long after the first failure under it; that spends no attempt."""
+    rule = RetryRule(delays_s=(60.0,), for_s=7200)
+    policy = Policy(max_attempts=2, retry={"shop.NotYet": rule})
+    ending = Ending(outcome=Outcome.FAILED, error_classes=("shop.NotYet",))
+    many = past(Outcome.FAILED, 900, rule="shop.NotYet")
+    first_ms = min(one.finished_at_ms for one in many)
+    again = lease(history=many)
+    settled = account(again, policy, ending, now_ms=first_ms + 7_199_000)
+    assert (settled.state, settled.delay_ms) == (JobState.PENDING, 60_000)
+    last = account(again, policy, ending, now_ms=first_ms + 7_200_000)
+    assert last.state is JobState.DEAD
+    assert last.evidence.reason == "failed with shop.NotYet for 2h00m"
+    other = Ending(outcome=Outcome.FAILED, error_classes=("builtins.ValueError",))
+    assert account(again, policy, other, now_ms=NOW_MS).state is JobState.PENDING
+
+
 def test_a_rule_may_be_named_for_an_outcome() -> None:
     """A death has no exception: its outcome's name finds its delays and budget."""
     rule = RetryRule(delays_s=(1.0,), max_attempts=2)

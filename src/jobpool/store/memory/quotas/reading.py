@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from jobpool.core.clock import Clock
 from jobpool.core.rules.quotas.allot import BucketState
-from jobpool.core.rules.quotas.definition import TENANT
+from jobpool.core.rules.quotas.definition import TENANT, Quota
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.rules import Rules
 from jobpool.store.memory.database import MemoryDatabase, Session
@@ -45,22 +45,24 @@ class QuotaReading:
             }
             waits, _ = self._waiting(rules, now_ms)
             found = []
-            for name in sorted(rules.quotas):
+            for name in sorted(rules.quotas.keys() | rules.budgets.keys()):
                 rows = self._buckets(name, rules, now_ms)
+                definition = rules.quotas.get(name) or Quota(name=name)
                 override = self._database.overrides.get(name)
                 if override is not None and (override.until_ms or now_ms + 1) <= now_ms:
                     override = None
                 found.append(
                     QuotaRow(
                         name=name,
-                        quota=rules.quotas[name] if name in published else None,
+                        quota=definition if name in published else None,
+                        budget=rules.budgets.get(name),
                         override=override,
                         differing=differing_of(rules, name),
                         kinds=self._kinds_of(name, rules),
                         used=sum(row.used for row in rows if row.cap is not None),
                         waiting=waits[name],
                         blocked=sum(row.reason is not None for row in rows),
-                        bucket=only_bucket(rules.quotas[name], rows, waits[name]),
+                        bucket=only_bucket(definition, rows, waits[name]),
                         paused=pauses.get(("quota", name)),
                     )
                 )

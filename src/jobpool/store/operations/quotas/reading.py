@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from jobpool.core.rules.quotas.allot import BucketState
-from jobpool.core.rules.quotas.definition import TENANT, Limits
+from jobpool.core.rules.quotas.definition import TENANT, Limits, Quota
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.rules import Override, Rules, Use
 from jobpool.store.operations.quotas.in_force import Governing
@@ -65,7 +65,7 @@ class QuotaReading(Governing):
             pauses = _pauses(session, now_ms)
         waits = _short(waiting, buckets, now_ms)
         found = []
-        for name in sorted(rules.quotas):
+        for name in sorted(rules.quotas.keys() | rules.budgets.keys()):
             rows = [
                 bucket_row(one.state, name, one.value, 0, now_ms)
                 for one in buckets.values()
@@ -81,17 +81,19 @@ class QuotaReading(Governing):
                 for one, short in waits
                 if any(use.quota == name for use in short)
             )
+            definition = rules.quotas.get(name) or Quota(name=name)
             found.append(
                 QuotaRow(
                     name=name,
-                    quota=rules.quotas[name] if name in published else None,
+                    quota=definition if name in published else None,
+                    budget=rules.budgets.get(name),
                     override=overrides.get(name),
                     differing=differing_of(rules, name),
                     kinds=tuple(sorted(needing)),
                     used=sum(row.used for row in rows if row.cap is not None),
                     waiting=waits_for_it,
                     blocked=sum(row.reason is not None for row in rows),
-                    bucket=only_bucket(rules.quotas[name], rows, waits_for_it),
+                    bucket=only_bucket(definition, rows, waits_for_it),
                     paused=pauses.get(("quota", name)),
                 )
             )
