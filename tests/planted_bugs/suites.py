@@ -182,7 +182,7 @@ SUITE_BUGS = (
         "tests/integration/supervisor/test_restored.py",
         (
             Edit(
-                "store/watermark.py",
+                "store/contract/watermark.py",
                 "        if what := self._missing(found):",
                 "        if (what := self._missing(found)) and found is None:",
             ),

@@ -8,8 +8,8 @@ import jobpool.store.operations.runs
 import jobpool.store.postgres.store
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreRefused, StoreWentBack
+from jobpool.store.contract.watermark import Watermark
 from jobpool.store.records import UnfinishedRow
-from jobpool.store.watermark import Watermark
 from support.store.storing import (
     KINDS,
     begin_run,

@@ -4,6 +4,6 @@ For programs that want isolation and limits but no queue on disk. It keeps the w
 Store protocol, except that jobs do not outlive their process. So no URL names it, and
 `open_store` refuses memory.
 
-May import: core, store.operations, store.records, store.statements, store.wakeup,
-store.watermark.
+May import: core, store.contract, store.operations, store.records, store.statements,
+store.wakeup.
 """

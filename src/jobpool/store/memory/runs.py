@@ -13,6 +13,7 @@ from jobpool.core.jobs.job import FINISHED, TIME_MAX_MS, JobState
 from jobpool.core.rules.quotas.definition import Limits
 from jobpool.core.rules.sketch import WEEKS_KEPT, Counts, week_of
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
+from jobpool.store.contract.watermark import RunPosition, Watermark
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.lease import Leasing
 from jobpool.store.memory.quotas.keeping import QuotaKeeping
@@ -22,7 +23,6 @@ from jobpool.store.operations.runs import GONE_S, granted_format, renewal
 from jobpool.store.records import Formats, KindRecord, Renewal, Run, SketchRow
 from jobpool.store.statements.formats import below, held_back
 from jobpool.store.statements.validation import KIB, clean_text
-from jobpool.store.watermark import RunPosition, Watermark
 
 _replace = msgspec.structs.replace
 _RUN_KEPT_MS = 86_400_000

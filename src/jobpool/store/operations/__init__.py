@@ -3,5 +3,5 @@
 Each database brings its `Session`, its `Database`, and SQL under the same names. What
 Python decides is decided here, so that two databases cannot decide differently.
 
-May import: core, store.records, store.statements, store.watermark. Start with `lease`.
+May import: core, store.contract, store.records, store.statements. Start with `lease`.
 """

@@ -18,6 +18,7 @@ from jobpool.errors import (
     StoreWentBack,
     UsageError,
 )
+from jobpool.store.contract.watermark import Mark, RunPosition, Watermark
 from jobpool.store.operations.quotas.in_force import Governing, change_rules
 from jobpool.store.operations.quotas.setting import forget_quotas
 from jobpool.store.operations.repair import Repairing
@@ -29,7 +30,6 @@ from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import run_from
 from jobpool.store.statements.session import Database, Row, Session
 from jobpool.store.statements.validation import ID_MAX, KIB, clean_text
-from jobpool.store.watermark import Mark, RunPosition, Watermark
 
 _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""

@@ -2,6 +2,6 @@
 
 Needs psycopg; `store.opening` reports it if it is missing.
 
-May import: core, store.callers, store.operations, store.records, store.statements,
-store.watermark. Start with `store`.
+May import: core, store.callers, store.contract, store.operations, store.records,
+store.statements. Start with `store`.
 """

@@ -19,6 +19,7 @@ from jobpool.core.jobs.uniform_batch import payloads_of
 from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.restoring import TOKEN_BITS
 from jobpool.errors import StoreError
+from jobpool.store.contract.watermark import Watermark
 from jobpool.store.operations.enqueue import job_rows, stamp_of
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
@@ -49,7 +50,6 @@ from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.parameters import Blobs, as_json
 from jobpool.store.statements.session import OwnSession as WritingSession
 from jobpool.store.statements.session import Query, Row, Session
-from jobpool.store.watermark import Watermark
 
 PATIENCE_S = 30.0
 WAKES_PER_S = 20.0

@@ -1,5 +1,5 @@
 """The store on SQLite: durable in one file, for one host.
 
-May import: core, store.operations, store.records, store.statements, store.wakeup,
-store.watermark. Start with `store`; below it `connection.database` owns the file.
+May import: core, store.contract, store.operations, store.records, store.statements,
+store.wakeup. Start with `store`; below it `connection.database` owns the file.
 """

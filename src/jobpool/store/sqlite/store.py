@@ -14,6 +14,7 @@ from typing import Any
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
 from jobpool.core.rules.admission import Admission
+from jobpool.store.contract.watermark import Mark
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
@@ -41,7 +42,6 @@ from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Session
 from jobpool.store.wakeup import Waker
-from jobpool.store.watermark import Mark
 
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 

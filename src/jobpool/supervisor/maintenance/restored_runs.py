@@ -1,9 +1,9 @@
 """Takes back what runs held when the backup was taken from which a store was restored.
 
 To the restored store they look alive. They are not, or they have to stop: they notice
-that the store went back in time (`store.watermark`). Their attempts may all have run to
-their ends since, in commits that are lost; and it was not the jobs' doing. So each
-attempt is lost and charged as one whose supervisor's end was wanted.
+that the store went back in time (`store.contract.watermark`). Their attempts may all
+have run to their ends since, in commits that are lost; and it was not the jobs' doing.
+So each attempt is lost and charged as one whose supervisor's end was wanted.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ After a failure the thread waits before it tries again, longer each time; never 
 with a store that several hosts share, and for a random time, so that they do not all
 return at once.
 
-A store that went back in time (`store.watermark`) gets nothing more: whatever waits, or
-comes later, is discarded and answered as refused. It is looked for at each renewal, and
-before anything is written again after trouble.
+A store that went back in time (`store.contract.watermark`) gets nothing more: whatever
+waits, or comes later, is discarded and answered as refused. It is looked for at each
+renewal, and before anything is written again after trouble.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from jobpool.errors import (
     UsageError,
 )
 from jobpool.sandbox.protocol.messages import Answer, FrameError, encode
+from jobpool.store.contract.watermark import Watermark
 from jobpool.store.protocol import Store, is_shared
 from jobpool.store.records import LeaseBatch, Receipt
 from jobpool.store.statements.parameters import newest_beats
-from jobpool.store.watermark import Watermark
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.os_priority import going_first

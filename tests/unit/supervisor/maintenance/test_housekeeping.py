@@ -12,8 +12,8 @@ from jobpool.core.clock import SystemClock
 from jobpool.core.config.settings import Settings
 from jobpool.core.rules.sketch import Measure
 from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from jobpool.store.contract.watermark import Watermark
 from jobpool.store.records import Renewal, SketchRow, Ticked
-from jobpool.store.watermark import Watermark
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.maintenance import housekeeping

@@ -11,8 +11,8 @@ import pytest
 from jobpool.core import events as ev
 from jobpool.core.clock import SystemClock
 from jobpool.errors import StoreRefused, StoreUnavailable, StoreWentBack
+from jobpool.store.contract.watermark import Watermark
 from jobpool.store.records import Renewal
-from jobpool.store.watermark import Watermark
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.dispatch.fencing import LEASE_EXTRA_S, margin_s
 from jobpool.supervisor.maintenance import lease_renewal

@@ -3,7 +3,7 @@
 import pytest
 
 from jobpool.errors import StoreRefused, StoreWentBack
-from jobpool.store.watermark import RunPosition, Watermark
+from jobpool.store.contract.watermark import RunPosition, Watermark
 
 SEEN = RunPosition(renewals=50, token=70, restores=2)
 

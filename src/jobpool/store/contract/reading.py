@@ -1,0 +1,201 @@
+"""What people and programs read in a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from jobpool.core.jobs.job import Attempt, Job
+from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.store.records import (
+    AuditFilter,
+    AuditRow,
+    BucketRow,
+    CapacityFact,
+    FigureRow,
+    Filter,
+    GroupRow,
+    JobTick,
+    KeptOutput,
+    KindRecord,
+    MisfitRow,
+    PauseRow,
+    Position,
+    QuotaRow,
+    QuotaWait,
+    ScheduleRow,
+    SketchRow,
+    StatRow,
+    SuspectRow,
+    TenantRow,
+    TickRow,
+    UnfinishedRow,
+    WaitingRow,
+)
+
+
+class Reading(Protocol):
+    """Nothing is changed."""
+
+    def changed(self) -> bool:
+        """Say whether another connection may have committed since the last call."""
+        ...
+
+    def wake(self) -> None:
+        """Wake this host's supervisors; harmless when there is none."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """Return facts about the database for an operator: versions, permissions.
+
+        SQLite's are path, permissions, owner, size_bytes, filesystem,
+        sqlite_version, wal_reset_bug, journal_mode, synchronous, schema_version and
+        stale_settlements.
+        """
+        ...
+
+    def capacity(self, memory_bytes: int) -> list[CapacityFact]:
+        """Measure what the database has room for; takes up to some seconds.
+
+        Args:
+            memory_bytes: what this machine has.
+        """
+        ...
+
+    def concerns(self) -> list[str]:
+        """Return warnings about the database's health for an operator; cheap."""
+        ...
+
+    def get(self, job_id: int) -> Job | None:
+        """Return a job, or None."""
+        ...
+
+    def id_of(self, ref: str) -> int | None:
+        """Return the id in a job's ref; None: it is not a ref of this store.
+
+        The job may have been pruned since.
+        """
+        ...
+
+    def payload(self, job_id: int) -> bytes | None:
+        """Return a job's arguments as stored, or None."""
+        ...
+
+    def attempts(self, job_id: int) -> list[Attempt]:
+        """Return a job's unsuccessful attempts, oldest first."""
+        ...
+
+    def output(self, job_id: int) -> str | None:
+        """Return the tail of what a running attempt has written so far, or None."""
+        ...
+
+    def kept_output(self, job_id: int) -> KeptOutput | None:
+        """Return what a successful attempt has written, if it was kept; else None."""
+        ...
+
+    def find(
+        self, which: Filter, limit: int = 100, before_id: int | None = None
+    ) -> list[Job]:
+        """Return jobs, newest id first."""
+        ...
+
+    def count(self, which: Filter) -> int:
+        """Count jobs."""
+        ...
+
+    def groups(self, which: Filter) -> list[GroupRow]:
+        """Count jobs by kind, state and how they ended, most first."""
+        ...
+
+    def stats(self) -> list[StatRow]:
+        """Return counts and mean times by pool, kind and state."""
+        ...
+
+    def figures(self) -> list[FigureRow]:
+        """Return observed memory and duration by kind beside the limits."""
+        ...
+
+    def sketches(self, kind: str | None = None) -> list[SketchRow]:
+        """Return what attempts have used, of one kind or of all, oldest week first."""
+        ...
+
+    def waiting(self) -> list[WaitingRow]:
+        """Return runnable jobs by kind with the oldest one's age."""
+        ...
+
+    def kinds(self) -> list[KindRecord]:
+        """Return the published kinds."""
+        ...
+
+    def schedules(self, name: str | None = None) -> list[ScheduleRow]:
+        """Return all schedules, or the one of a name, in order of their names."""
+        ...
+
+    def ticks(self, name: str, limit: int = 100) -> list[TickRow]:
+        """Return a schedule's ticks, the latest nominal time first."""
+        ...
+
+    def tick_of(self, job_id: int) -> JobTick | None:
+        """Return the tick that a job is of; None: of none that is still there.
+
+        A job that was replaced is of none: its tick is the new one's.
+        """
+        ...
+
+    def quotas(self) -> list[QuotaRow]:
+        """Return all quotas that are published or set, with their use, by name."""
+        ...
+
+    def buckets(self, quota: str, limit: int = 100) -> list[BucketRow]:
+        """Return a quota's buckets, those first for which most jobs wait."""
+        ...
+
+    def waits_of(self, job_id: int) -> list[QuotaWait]:
+        """Return what a runnable job waits for; empty: no quota holds it back."""
+        ...
+
+    def differing_quotas(self) -> Mapping[str, str]:
+        """Return how runs define quotas differently, by name; no job is counted."""
+        ...
+
+    def tenants(self) -> list[TenantRow]:
+        """Return the tenants that have rules or are paused, by name."""
+        ...
+
+    def audits(
+        self, which: AuditFilter, limit: int = 100, before_id: int | None = None
+    ) -> list[AuditRow]:
+        """Return what operators have done, newest first."""
+        ...
+
+    def suspects(self) -> list[SuspectRow]:
+        """Return the unfinished jobs that are suspects, by id."""
+        ...
+
+    def misfits(self) -> list[MisfitRow]:
+        """Return counts of jobs whose arguments did not fit, by pool and kind."""
+        ...
+
+    def breakers(self) -> list[Saved]:
+        """Return the circuit breakers of kinds that crash in a row."""
+        ...
+
+    def paused(self) -> list[tuple[str, str]]:
+        """Return what is paused: ``(what, name)`` of `PauseRow`."""
+        ...
+
+    def position(self) -> Position:
+        """Return how far the store has come.
+
+        Raises:
+            StoreRefused: its source of tokens is damaged.
+        """
+        ...
+
+    def unfinished(self) -> list[UnfinishedRow]:
+        """Return counts of unfinished jobs by kind and pool."""
+        ...
+
+    def pauses(self) -> list[PauseRow]:
+        """Return what is paused with its reason; a pause that has ended is none."""
+        ...
