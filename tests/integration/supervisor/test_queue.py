@@ -124,6 +124,14 @@ def says_its_tick():
     return tick and [tick.name, str(tick.at), tick.late.total_seconds()]
 
 
+@jobs.job("cpu", kind="crowds", max_attempts=1)
+def crowds():
+    try:
+        work.options(tenant="crowded").enqueue("one too many")
+    except jobpool.QueueFull as exc:
+        return [exc.what, exc.depth, exc.depth_max, exc.age_s, exc.retry_after_s]
+
+
 @jobs.job("cpu", kind="too_much", max_attempts=1)
 def too_much():
     try:
@@ -131,7 +139,11 @@ def too_much():
     except jobpool.ArgumentsRejected as exc:
         return str(exc)
 """
-CONFIG = "payload_max = 2000"
+CONFIG = """
+payload_max = 2000
+[tenants.crowded]
+depth_max = 0
+"""
 
 
 @pytest.fixture(scope="module")
@@ -347,6 +359,12 @@ def test_a_handlers_threads_enqueue_too(site):
 def test_keys_hold_in_a_handler(site):
     """The same errors as anywhere else reach it."""
     assert site.result(site.add("conflict")) == [True, False, True]
+
+
+def test_a_handler_is_told_what_is_full_as_any_producer_is(site):
+    """Its supervisor's limits hold; the error has all of its fields."""
+    found = site.result(site.add("crowds"))
+    assert found == ["tenant crowded", 0, 0, None, 60.0]
 
 
 def test_a_handler_reads_jobs_through_its_supervisor(site):
