@@ -10,15 +10,17 @@ import jobpool.manual
 from jobpool.store.opening import open_store
 from support.postgres.server import binaries, libpq_url, query_of, server
 from support.store.cli_store import rows, run
-from support.store.old_stores import layout, make_old, old_versions
+from support.store.old_stores import layout, make_old
 
+OLD = 4
+"""The last version before steps had phases."""
 MANUAL = Path(jobpool.manual.__file__).parent
 
 
 @pytest.fixture
 def old_url():
     url = server().fresh_url()
-    make_old(url, max(old_versions("postgres")))
+    make_old(url, OLD)
     yield url
     server().drop(url)
 
@@ -34,8 +36,9 @@ def test_a_plan_names_locks_sizes_and_times(old_url):
     """And changes nothing."""
     before = layout(old_url)
     (plan,) = rows(run("migrate", "--plan", "--json", "--store", old_url))
-    assert (plan["schema_version"], plan["newest_version"]) == (4, 5)
-    expand, *online = plan["parts"]
+    assert (plan["schema_version"], plan["newest_version"]) == (4, 6)
+    expand, *others = plan["parts"]
+    online = [one for one in others if one["what"] != "expand"]
     assert (expand["what"], expand["lock"]) == ("expand", "ACCESS EXCLUSIVE")
     assert expand["tables"] == ["runs", "kinds", "jobs", "attempts", "pauses", "meta"]
     assert [(one["what"], one["name"]) for one in online] == [
@@ -43,11 +46,12 @@ def test_a_plan_names_locks_sizes_and_times(old_url):
         ("index", "jobs_of_step"),
         ("index", "jobs_waiting"),
         ("constraint", "jobs_state_check"),
+        ("index", "jobs_of_tenant"),
     ]
     assert {one["lock"] for one in online} == {"SHARE UPDATE EXCLUSIVE"}
     assert all(one["tables"] == ["jobs"] and one["size_bytes"] > 0 for one in online)
     text = run("migrate", "--plan", "--store", old_url).stdout
-    assert "schema version 4, would be 5" in text
+    assert "schema version 4, would be 6" in text
     assert "SHARE UPDATE EXCLUSIVE" in text
     assert layout(old_url) == before
 
@@ -55,7 +59,7 @@ def test_a_plan_names_locks_sizes_and_times(old_url):
 def test_a_finished_store_has_nothing_to_do(old_url):
     """Before and after, by the same words."""
     done = run("migrate", "--store", old_url)
-    assert done.stdout.endswith("schema version 5\n")
+    assert done.stdout.endswith("schema version 6\n")
     assert "index jobs_waiting: done in " in done.stderr
     assert "nothing to do" in run("migrate", "--plan", "--store", old_url).stdout
     assert run("migrate", "--sql", "--store", old_url).stdout == ""
@@ -100,14 +104,14 @@ def test_a_plan_for_a_file(old_file):
     """One transaction a step: writers wait, readers do not."""
     before = layout(old_file)
     (plan,) = rows(run("migrate", "--plan", "--json", "--store", old_file))
-    assert [part["version"] for part in plan["parts"]] == [6, 7]
+    assert [part["version"] for part in plan["parts"]] == [6, 7, 8]
     assert {part["rows"] for part in plan["parts"]} == {7}
     assert all("writers" in part["waits"] for part in plan["parts"])
     script = run("migrate", "--sql", "--store", old_file).stdout
-    assert script.count("BEGIN IMMEDIATE;") == 2
+    assert script.count("BEGIN IMMEDIATE;") == 3
     assert "all writers" in run("migrate", "--plan", "--store", old_file).stdout
     assert layout(old_file) == before
-    assert "schema version 7" in run("migrate", "--store", old_file).stdout
+    assert "schema version 8" in run("migrate", "--store", old_file).stdout
 
 
 def test_a_plan_for_a_file_that_does_not_exist_makes_none(tmp_path):

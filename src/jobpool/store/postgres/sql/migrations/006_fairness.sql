@@ -1,5 +1,8 @@
 -- Fairness under pressure. In this order: shares; breakers and retry budgets; admission;
--- debounce; reports of runs. Whoever adds to a part does so at its end.
+-- debounce; reports of runs. Whoever adds to a part does so at its end. Indexes of jobs,
+-- which are built beside the traffic, are last.
+
+-- expand:
 
 -- Shares. A row for each pool with shares: what opens a lane there leaves a note, and
 -- claims find out whose turn it is. They hold this row, so that one claim at a time deals
@@ -192,3 +195,11 @@ SELECT
     WHERE h.kind = d.kind AND h.unique_text = d.unique_text AND h.finished_at_ms IS NULL
   ) END AS waits_for
 FROM jobpool.debounced AS d;
+
+-- How many jobs of a tenant are due and wait, and the oldest of them. Of jobs without a
+-- tenant it has nothing.
+-- index: jobs_of_tenant
+DROP INDEX CONCURRENTLY IF EXISTS jobpool.jobs_of_tenant;
+CREATE INDEX CONCURRENTLY jobs_of_tenant
+ON jobpool.jobs (tenant, run_at_ms)
+WHERE state = 'runnable' AND tenant IS NOT NULL;

@@ -140,3 +140,8 @@ SELECT
       AND h.unique_text IS NOT NULL AND h.finished_at_ms IS NULL
   ) END AS waits_for
 FROM jobpool_debounced AS d;
+
+-- Admission: how many jobs of a tenant are due and wait, and the oldest of them.
+CREATE INDEX jobpool_jobs_of_tenant
+ON jobpool_jobs (tenant, run_at_ms)
+WHERE state = 'runnable' AND tenant IS NOT NULL;
