@@ -173,6 +173,14 @@ RULES = {
     "number_jobs": Rule({"rows": places(2)}, PKEY),
     "reopen_ticks": Rule({"ids": IDS}, PKEY | OF_SCHEDULE),
     "ticks_of_jobs": Rule({"ids": IDS}, PKEY | OF_SCHEDULE),
+    "waiting_of_tenant": Rule(
+        {"tenant": "acme", "most": 100, "now_ms": NOW_MS}, {"jobs_of_tenant": "tenant"}
+    ),
+    "ended_lately": Rule(
+        {"pool": "cpu", "kind": None, "tenant": None, "most": 1000}
+        | {"within_ms": 60_000, "now_ms": NOW_MS},
+        {"jobs_succeeded": "finished_at_ms"},
+    ),
     "find_stragglers": Rule(
         {"rows": STRAGGLING, "limit": 100},
         {"jobs_runnable": "pool kind priority"},

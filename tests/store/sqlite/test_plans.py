@@ -96,6 +96,10 @@ def lines_of(connection, name):
         ("used_buckets", "jobpool_buckets_of_quota (quota=?)"),
         ("prune_lanes", "jobpool_lanes_idle (vtime<?)"),
         ("prune_buckets", "jobpool_buckets_idle (checked_at_ms<?)"),
+        ("waiting_of", "jobpool_jobs_runnable (pool=? AND kind=? AND priority<?)"),
+        ("waiting_of_tenant", "jobpool_jobs_of_tenant (tenant=?)"),
+        ("ended_lately", "jobpool_jobs_succeeded (finished_at_ms>?)"),
+        ("held_for", "jobpool_lanes_opening (open_at_ms>?)"),
     ],
 )
 def test_each_search_uses_its_index(store, by_hand, name, index):

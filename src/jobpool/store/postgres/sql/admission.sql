@@ -13,20 +13,20 @@ WITH RECURSIVE pools (pool) AS (
   SELECT
     (
       SELECT min(j.pool) FROM jobpool.jobs AS j
-      WHERE j.state = 'runnable' AND j.pool > p.pool
+      WHERE j.state = 'runnable' AND j.pool > such.pool
     )
-  FROM pools AS p
-  WHERE p.pool IS NOT NULL AND %(pool)s::text IS NULL
+  FROM pools AS such
+  WHERE such.pool IS NOT NULL AND %(pool)s::text IS NULL
 ),
 kinds (pool, kind) AS (
   SELECT
-    p.pool,
+    such.pool,
     coalesce(%(kind)s::text COLLATE "C", (
       SELECT min(j.kind) FROM jobpool.jobs AS j
-      WHERE j.state = 'runnable' AND j.pool = p.pool
+      WHERE j.state = 'runnable' AND j.pool = such.pool
     ))
-  FROM pools AS p
-  WHERE p.pool IS NOT NULL
+  FROM pools AS such
+  WHERE such.pool IS NOT NULL
   UNION ALL
   SELECT
     k.pool,
@@ -195,7 +195,7 @@ FROM (
   SELECT min(l.open_at_ms)
   FROM (
     SELECT open_at_ms, pool, kind, tenant FROM jobpool.lanes
-    WHERE open_at_ms > (SELECT now_ms FROM moment)
+    WHERE open_at_ms > (SELECT now_ms FROM moment) AND open_at_ms > 0
     ORDER BY open_at_ms
     LIMIT %(most)s
   ) AS l

@@ -13,20 +13,20 @@ WITH RECURSIVE pools (pool) AS (
   UNION ALL
   SELECT (
     SELECT min(j.pool) FROM jobpool_jobs AS j
-    WHERE j.state = 'runnable' AND j.pool > p.pool
+    WHERE j.state = 'runnable' AND j.pool > such.pool
   )
-  FROM pools AS p
-  WHERE p.pool IS NOT NULL AND :pool IS NULL
+  FROM pools AS such
+  WHERE such.pool IS NOT NULL AND :pool IS NULL
 ),
 kinds (pool, kind) AS (
   SELECT
-    p.pool,
+    such.pool,
     coalesce(:kind, (
       SELECT min(j.kind) FROM jobpool_jobs AS j
-      WHERE j.state = 'runnable' AND j.pool = p.pool
+      WHERE j.state = 'runnable' AND j.pool = such.pool
     ))
-  FROM pools AS p
-  WHERE p.pool IS NOT NULL
+  FROM pools AS such
+  WHERE such.pool IS NOT NULL
   UNION ALL
   SELECT
     k.pool,
@@ -165,7 +165,7 @@ FROM (
   SELECT min(l.open_at_ms)
   FROM (
     SELECT open_at_ms, pool, kind, tenant FROM jobpool_lanes
-    WHERE open_at_ms > :now_ms
+    WHERE open_at_ms > :now_ms AND open_at_ms > 0
     ORDER BY open_at_ms
     LIMIT :most
   ) AS l
