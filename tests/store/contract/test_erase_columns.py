@@ -97,7 +97,7 @@ class Hand:
         return found
 
     def add_row(self, table, columns, job_id):
-        """Insert a row of a job: numbers are 1."""
+        """Insert a row of a job: numbers are 1, flags set."""
         values = {
             name: job_id if name == "job_id" else self._value(kind)
             for name, kind in columns.items()
@@ -111,6 +111,8 @@ class Hand:
     def _value(self, kind):
         if kind in TEXTS:
             return SECRET
+        if kind == "boolean":
+            return True
         return SECRET.encode() if kind in BLOBS else 1
 
     def telling(self):
