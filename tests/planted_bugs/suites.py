@@ -354,6 +354,44 @@ SUITE_BUGS = (
         ),
     ),
     SuiteBug(
+        "a job that ends does not let the next one of its text go",
+        Promise.DURABLE,
+        "tests/store/contract/test_debounce.py",
+        (
+            Edit(
+                "store/sqlite/sql/migrations/008_fairness.sql",
+                "  AND old.finished_at_ms IS NULL AND new.finished_at_ms IS NOT NULL\n",
+                "  AND old.finished_at_ms IS NULL AND new.state = 'succeeded'\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "an update changes a job that has begun meanwhile",
+        Promise.DURABLE,
+        "tests/store/postgres/test_debounce_interleavings.py",
+        (
+            Edit(
+                "store/postgres/sql/debounce.sql",
+                "  AND j.state || '' IN ('pending', 'waiting', 'runnable')\n"
+                "  AND j.attempt = 0 AND j.snoozes = 0 AND j.key IS NULL\n"
+                "RETURNING",
+                "RETURNING",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "producers of one text do not take turns",
+        Promise.DURABLE,
+        "tests/store/postgres/test_debounce_interleavings.py",
+        (
+            Edit(
+                "store/postgres/store.py",
+                '    _LOCK_TEXTS = "lock_texts"\n',
+                "    _LOCK_TEXTS = None\n",
+            ),
+        ),
+    ),
+    SuiteBug(
         "a job that comes back leaves no note for its lane",
         Promise.QUOTAS,
         "tests/store/contract/quotas/test_interplay.py",

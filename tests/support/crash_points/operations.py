@@ -16,7 +16,9 @@ import msgspec
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import (
     FINISHED,
+    Debounce,
     JobState,
+    OnConflict,
     PermitAsk,
     PermitReturn,
     Progress,
@@ -248,6 +250,9 @@ def _stats(store, _given):
     return store.stats()
 
 
+_SHARED = new_job(
+    payload=b'{"n":1}', unique="shared", debounce=Debounce(OnConflict.REPLACE)
+)
 SINGLE = (
     _enqueue(new_job(payload=b'{"n":1}')),
     _enqueue(new_job(key="one", payload=b'{"n":2}')),
@@ -299,6 +304,19 @@ OPERATIONS = {
     },
     "open": Operation(some, (_stats,), opens=True),
     "enqueue": Operation(empty, SINGLE),
+    "debounce": Operation(
+        empty,
+        (
+            _enqueue(_SHARED),
+            _enqueue(msgspec.structs.replace(_SHARED, payload=b'{"n":2}')),
+            _lease(1),
+            _enqueue(msgspec.structs.replace(_SHARED, payload=b'{"n":3}')),
+            _enqueue(msgspec.structs.replace(_SHARED, payload=b'{"n":4}')),
+            lambda store, _given: store.settle(
+                [succeeded(one) for one in store.leases_of("run-1")]
+            ),
+        ),
+    ),
     "enqueue-bulk": Operation(
         empty,
         (
