@@ -77,6 +77,9 @@ class Member(Service):
                 # Poison crashes in a row on purpose: an open breaker would have its
                 # jobs wait for hours.
                 JOBPOOL_BREAKER_AFTER="0",
+                # Here suspects are made all the time: else a drain mostly waits until
+                # supervisors that were started again are old enough for them.
+                JOBPOOL_PROBATION="3s",
                 TMPDIR=str(place.tmp),
                 # Started again it finds its modules compiled, as it would elsewhere.
                 PYTHONDONTWRITEBYTECODE="",
