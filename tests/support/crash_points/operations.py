@@ -22,6 +22,7 @@ from jobpool.core.jobs.job import (
     PermitAsk,
     PermitReturn,
     Progress,
+    RequestReport,
     Throttle,
 )
 from jobpool.core.jobs.outcome import Outcome
@@ -56,6 +57,7 @@ from support.crash_points.preparations import (
     scheduled,
     some,
     source_of,
+    unwell,
     without_run,
 )
 from support.store.old_stores import old_versions
@@ -174,6 +176,12 @@ def _take_permits(store, given):
     return store.take_permits(
         "run-1", [PermitAsk(a.id, a.token, n, "vendor", value) for a, n, value in asks]
     )
+
+
+def _report(store, granted, requests, failures):
+    """Say how an attempt's requests have ended."""
+    said = RequestReport("stripe", "", granted.token, requests, failures)
+    return store.report_requests([said])
 
 
 def _settle_metered(store, given):
@@ -359,6 +367,18 @@ OPERATIONS = {
             lambda store, given: store.settle([succeeded(given[1][0])]),
             lambda store, _given: store.lease("run-1", {"cpu": 9}, KINDS),
             lambda store, _given: store.reset_quota("paced"),
+            lambda store, _given: store.lease("run-1", {"cpu": 9}, KINDS),
+        ),
+    ),
+    "downstreams": Operation(
+        unwell,
+        (
+            lambda store, given: _report(store, given[0], 2, 1),
+            lambda store, given: store.settle([ended(given[0]), succeeded(given[1])]),
+            lambda store, given: _report(store, given[2], 4, 4),
+            lambda store, _given: store.lease("run-1", {"cpu": 9}, KINDS),
+            lambda store, given: store.settle([ended(given[3], retry_in_s=0.0)]),
+            lambda store, _given: store.reset_quota("stripe"),
             lambda store, _given: store.lease("run-1", {"cpu": 9}, KINDS),
         ),
     ),

@@ -10,6 +10,8 @@ import msgspec
 
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.quotas.breaker import BreakerRule
+from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.store.move import source as move_source
@@ -150,6 +152,19 @@ def metered(directory):
         granted = store.lease("run-1", {"cpu": 3}, KINDS).leases
         plain = store.lease("run-1", {"cpu": 2}, {"cpu": (OTHER,)}).leases
         return granted, plain
+
+
+def unwell(directory):
+    """Have a service that fails, leases of jobs that need it, and a retry budget."""
+    with contextlib.closing(open_at(directory)) as store:
+        rule = BreakerRule(requests=4, pause_s=1)
+        publish(
+            store,
+            quota(breaker=rule, concurrency=5),
+            more={"retry_budget": RetryBudget()},
+        )
+        enqueue(store, 6)
+        return store.lease("run-1", {"cpu": 4}, KINDS).leases
 
 
 def dead_run(directory):

@@ -15,13 +15,15 @@ import msgspec
 
 from jobpool.core.application.current import Claim
 from jobpool.core.config.settings import Retention
-from jobpool.core.jobs.job import PermitAsk, PermitReturn, Throttle
+from jobpool.core.jobs.job import PermitAsk, PermitReturn, RequestReport, Throttle
 from jobpool.core.rules.quotas.allot import BucketState, cost_in, room_in
+from jobpool.core.rules.quotas.breaker import BreakerRule
 from jobpool.core.rules.quotas.definition import Need
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.store import handler_transactions
 from jobpool.store.opening import open_store
 from jobpool.store.operations.quotas.lanes import ClaimMemory
+from jobpool.store.statements.limits import counted_from
 from jobpool.supervisor.maintenance.lost_jobs import reclaim
 from support.postgres.server import query_of, server
 from support.store.quotas import KIND, OTHER, publish, quota, stamped
@@ -37,6 +39,8 @@ from support.store.storing import (
 
 CAPS = {"vendor": 2, "extra": 1, f"kind:{KIND}": 7}
 RUNS = ("run-a", "run-b")
+FETCH = "shop.fetch"
+"""A kind whose service waits for a probe; three of its jobs wait."""
 _DAY_S, _LAPSED_S = 90_000, 61
 _TRUNCATES = 60
 CHANGE_S = 2
@@ -48,7 +52,7 @@ SELECT b.id, b.quota, b.value, coalesce(sum(p.cost) FILTER (
       j.token = p.token OR (j.completed_token = p.token AND EXISTS (
         SELECT 1 FROM runs AS r
         WHERE r.id = p.run_id AND r.ended_at_ms IS NULL))))), 0),
-  coalesce(sum(p.cost), 0), b.tat_us, b.block_until_ms
+  coalesce(sum(p.cost), 0), b.tat_us, b.block_until_ms, b.breaker
 FROM buckets AS b LEFT JOIN permits AS p ON p.bucket = b.id
 GROUP BY b.id
 """
@@ -57,8 +61,8 @@ SELECT id FROM jobs AS j WHERE j.state = 'leased' AND j.kind = %s
 AND NOT EXISTS (SELECT 1 FROM permits AS p WHERE p.token = j.token AND p.n = 0)
 """
 _RUNNABLE = """
-SELECT id, tenant, quota_values, payload FROM jobs
-WHERE state = 'runnable' AND kind = %s
+SELECT id, kind, tenant, quota_values, payload FROM jobs
+WHERE state = 'runnable' AND kind = ANY (%s)
 """
 _BLOCKS = "SELECT bucket, max(block_until_ms) FROM bucket_notes GROUP BY bucket"
 
@@ -113,11 +117,12 @@ class World:
 
     def publish(self, store, run_id, *, cap=CAPS[f"kind:{KIND}"]):
         """Let a run publish the quotas; from the application, but for one cap."""
-        needs = {KIND: ["vendor", "paced"], OTHER: []}
+        needs = {KIND: ["vendor", "paced"], OTHER: [], FETCH: ["service"]}
         named = [
             quota("vendor", concurrency=2, per="args.vendor"),
             quota("paced", rate="10/s", burst=12),
             quota("extra", concurrency=1),
+            quota("service", breaker=BreakerRule(requests=4, pause_s=1)),
         ]
         needs[KIND] = [Need(one) for one in needs[KIND]]
         publish(
@@ -140,6 +145,9 @@ class World:
         made += [new_job(payload=b'{"vendor":"bolt"}')]
         made += [stamped(values={"vendor": "acme"}, delay_ms=60_500)]
         first.enqueue(made)
+        # Its pause is over before anybody claims: the next of its jobs is the probe.
+        (change,) = first.report_requests([RequestReport("service", "", 1, 4, 4)])
+        assert change.until_ms < self.clock.now_ms + _LAPSED_S * 1000
         assert len(first.lease("run-dead", {"cpu": 1}, KINDS).leases) == 1
         self.clock.advance(_LAPSED_S)
         for store, run_id in zip((first, second), RUNS, strict=True):
@@ -162,7 +170,7 @@ class World:
             (back,) = store.lease(run, {"cpu": 1}, KINDS).leases
             store.settle([handed_back(back)])
         new = [stamped(values={"vendor": one}) for one in ("dune", "coil", "coil")]
-        first.enqueue(new)
+        first.enqueue([*new, *[stamped(FETCH) for _ in range(3)]])
         return [
             Side(store, run_id, list(laned), held, server().connect(self.url))
             for store, run_id, laned, held in zip(
@@ -214,6 +222,10 @@ class World:
             f"{quota} {value}: {live} of {caps[quota]}"
             for _, quota, value, live, *_ in self._ask(_LIVE)
             if quota in caps and live > caps[quota]
+        ] + [
+            f"{live} jobs probe a service"
+            for _, quota, _, live, *_, counts in self._ask(_LIVE)
+            if quota == "service" and live > 1 and "probing" in (counts or "")
         ]
 
     def _is_raised(self):
@@ -253,7 +265,7 @@ class World:
         for turn in range(40):
             side = self.sides[turn % 2]
             side.store.renew(side.run_id, 60.0, anew=True)
-            batch = side.store.lease(side.run_id, {"cpu": 100}, KINDS)
+            batch = side.store.lease(side.run_id, {"cpu": 100, "io": 100}, KINDS)
             goes_on = batch.leases or batch.next_due_in_s == 0
             idle = 0 if goes_on else idle + 1
             if idle == len(self.sides):
@@ -296,14 +308,17 @@ class World:
                 live,
                 tat_us,
                 max(until_ms, blocks.get(bucket, 0)),
+                *counted_from(rules.limit(quota, value), counts),
             )
-            for bucket, quota, value, live, _, tat_us, until_ms in self._ask(_LIVE)
+            for bucket, quota, value, live, _, tat_us, until_ms, counts in self._ask(
+                _LIVE
+            )
         }
         found = []
-        for job_id, tenant, text, payload in self._ask(_RUNNABLE, KIND):
+        for job_id, kind, tenant, text, payload in self._ask(_RUNNABLE, [KIND, FETCH]):
             values = json.loads(text or bytes(payload))
             short = []
-            for use in rules.uses(KIND, tenant, values):
+            for use in rules.uses(kind, tenant, values):
                 limit = rules.limit(use.quota, use.value)
                 state = states.get(use.bucket) or BucketState(
                     use.bucket, limit, 0, 0, 0
@@ -311,7 +326,7 @@ class World:
                 if room_in(state, self.clock.now_ms) < cost_in(limit, use.cost):
                     short.append(use.quota)
             if not short:
-                found.append(f"job {job_id}, vendor {values['vendor']}")
+                found.append(f"job {job_id}, {kind}, {values}")
         return found
 
     def _over_rate(self):
@@ -398,6 +413,34 @@ def block(_world, side, _actor):
     side.store.block_buckets([Throttle("paced", "", 700), Throttle("vendor", "x", 9)])
 
 
+def report_failures(_world, side, _actor):
+    side.store.report_requests([RequestReport("service", "", 7, 4, 4)])
+
+
+def claim_io(_world, side, _actor):
+    side.store.lease(side.run_id, {"io": 10}, KINDS)
+
+
+def _answers(side, failures):
+    """Report what the probe's request came to, if this side's attempt is the probe."""
+    side.store.report_requests(
+        [
+            RequestReport("service", "", one.token, 1, failures)
+            for one in side.store.leases_of(side.run_id)
+        ]
+    )
+
+
+def probe_well(_world, side, _actor):
+    side.store.lease(side.run_id, {"io": 10}, KINDS)
+    _answers(side, 0)
+
+
+def probe_badly(_world, side, _actor):
+    side.store.lease(side.run_id, {"io": 10}, KINDS)
+    _answers(side, 1)
+
+
 def enqueue(_world, side, _actor):
     values = [{"vendor": one} for one in ("dune", "acme", "coil")]
     side.store.enqueue([stamped(values=one) for one in values])
@@ -458,6 +501,7 @@ OPERATIONS = {
     one.__name__: one
     for one in (
         *(claim, claim_one, settle, settle_all, settle_and_claim, fail, hand_back),
+        *(claim_io, report_failures, probe_well, probe_badly),
         *(throttle, complete, take_back, take_permits, return_permits, block),
         *(enqueue, enqueue_strays, enqueue_joined, prune, erase, cancel, republish),
         *(raise_cap, lower_cap, reset, pause, pause_and_resume),
