@@ -34,6 +34,9 @@ NOT_A_JOBS = {
     "lanes": "what jobs that wait have in common; see below",
     "buckets": "what jobs are counted by; see below",
     "bucket_notes": "numbers",
+    "fair_pools": "numbers",
+    "shares": "whose turn it is; they go with buckets",
+    "share_notes": "whose lane has opened, until the next claim",
     "quotas": "what operators set",
     "tenants": "what operators set, until it is removed",
 }

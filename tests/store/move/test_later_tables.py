@@ -28,6 +28,9 @@ NOT_MOVED = {
     "buckets": "what was used of a rate, or blocked for a while",
     "permits": "of leases, and none is held",
     "bucket_notes": "of buckets",
+    "fair_pools": "of those that lease there",
+    "shares": "of lanes",
+    "share_notes": "of lanes",
 }
 UNWRITTEN = {
     *("flows", "steps", "edges", "flow_notes"),

@@ -9,7 +9,6 @@ from support.store.fairness import begin, enqueue_for, publish_pool, run_some
 from support.store.quotas import KIND, OTHER, ids
 from support.store.storing import succeeded
 
-ENGINES = ["memory"]
 MINUTE_S = 60.0
 
 

@@ -16,7 +16,6 @@ from support.store.fairness import (
 from support.store.quotas import KIND, OTHER, stamped
 from support.store.storing import handed_back, snoozed, succeeded
 
-ENGINES = ["memory"]
 WANTED = [1, 7, 3, 16, 2, 1, 1, 5, 24, 1, 4, 1, 2, 8]
 """Slots that are free at once, claim by claim: 76."""
 

@@ -50,7 +50,7 @@ class Erasing(Repairing):
 
 
 def _forget_counted(session: Session, wanted: str, now_ms: int) -> None:
-    """Delete lanes and buckets that say of nobody else what these jobs counted by.
+    """Delete lanes, buckets and shares that say of nobody else what these jobs are by.
 
     Those that are in use go within a day after the last use.
     """
@@ -63,3 +63,4 @@ def _forget_counted(session: Session, wanted: str, now_ms: int) -> None:
     }
     if values:
         session.run("forget_values", values=as_json(sorted(values)), now_ms=now_ms)
+        session.run("forget_shares", values=as_json(sorted(values)))

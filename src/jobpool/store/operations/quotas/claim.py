@@ -26,6 +26,7 @@ from jobpool.core.rules.quotas.gcra import SLOW_MAX_S
 from jobpool.core.rules.quotas.rules import Rules, Use
 from jobpool.store.operations.quotas.buckets import Buckets, Charge
 from jobpool.store.operations.quotas.lanes import ClaimMemory, Lane, Lanes
+from jobpool.store.operations.quotas.shares import Shares
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import LeaseRow
 from jobpool.store.statements.session import OwnSession, Query, Row
@@ -81,7 +82,8 @@ class Claim:
         self._buckets = Buckets(
             session, rules, now_ms, memory.buckets, slow_s=self._slow_s
         )
-        self._lanes = Lanes(session, rules, now_ms, memory)
+        self._shares = Shares(session, rules, now_ms)
+        self._lanes = Lanes(session, rules, now_ms, memory, self._shares)
         self._wanted: Mapping[str, int] = {}
         self._found: Mapping[str, Sequence[Lane]] = {}
         """Open lanes by pool, for the first turn."""
@@ -97,12 +99,16 @@ class Claim:
     @property
     def is_short(self) -> bool:
         """Whether another claim would find more."""
-        return self._lanes.is_short
+        return self._lanes.is_short or self._shares.is_short
 
     @property
     def opens_at_ms(self) -> int | None:
         """When the next lane opens by itself; None: none does."""
         return self._lanes.opens_at_ms
+
+    def take_turns(self) -> None:
+        """Wait for other claims of the fair pools, before anything else is locked."""
+        self._shares.lock(self.kinds)
 
     def prepare(self, wanted: Mapping[str, int]) -> None:
         """Do the chores, lock the buckets that are needed, and apply what is noted."""
@@ -114,7 +120,9 @@ class Claim:
         for locked in self._apply(notes, uses, beside=beside):
             self._lanes.locked(locked)
         changed = self._recount() | {bucket for bucket, *_ in notes}
-        if not self._renew(changed | self._buckets.budgets()):
+        if self._renew(changed | self._buckets.budgets()):
+            self._shares.take_notes()
+        else:
             self._found = found
 
     def _apply(
@@ -218,38 +226,51 @@ class Claim:
             lanes = self._next_lanes(pool, turn) if left > 0 else ()
             if not lanes:
                 break
-            allotted = {
-                one.lane: one
-                for one in allot(
-                    [lane.state for lane in lanes],
-                    self._buckets.states,
-                    left,
-                    0 if turn else ahead,
-                    self.now_ms,
-                )
-            }
+            asked = Asked(pool, left, 0 if turn else ahead)
+            allotted = self._allot(asked, [lane.state for lane in lanes])
             self._block(allotted.values())
             most = {one.lane: one.most for one in allotted.values() if one.most}
             rows = self._heads(most, lane_of)
             lane_of |= {row[0]: row[-1] for row in rows}
             fresh = read([row[:-1] for row in rows])
+            states = self._lanes.states
             if turn:
-                chosen = sorted(fresh, key=_order)[:left]
+                chosen = self._shares.sort(pool, fresh, lane_of, states)[:left]
                 picks += chosen
             else:
-                picks = sorted([*picks, *fresh], key=_order)[:want]
+                ordered = self._shares.sort(pool, [*picks, *fresh], lane_of, states)
+                picks = ordered[:want]
                 chosen = [row for row in picks if row.id in lane_of]
             taken = Counter(lane_of[row.id] for row in chosen)
             charges = {
                 lane: self._buckets.charge(self._lanes.states[lane].uses, jobs)
                 for lane, jobs in taken.items()
             }
+            for lane, jobs in taken.items():
+                self._shares.picked(states[lane], jobs)
             for row in chosen:
                 lane = lane_of[row.id]
                 self._charges[row.id] = charges[lane], allotted[lane].begin_within_s
         else:
             self._lanes.is_short |= len(picks) < want - ahead
-        return sorted(picks, key=_order)
+        return self._shares.sort(pool, picks, lane_of, self._lanes.states)
+
+    def _allot(self, asked: Asked, lanes: Sequence[LaneState]) -> dict[int, Allotment]:
+        """Say what may be leased of lanes; in an aged pool, only what goes first."""
+        pool, want, ahead = asked
+        lanes = self._shares.counted(pool, lanes, want)
+        by = self._buckets.states, want, ahead, self.now_ms
+        found = {one.lane: one for one in allot(lanes, *by)}
+        if not self._shares.reorders(pool):
+            return found
+        blocked = {
+            lane: one
+            for lane, one in found.items()
+            if one.opens_at_ms is not None or one.blocked_by is not None
+        }
+        left = [lane for lane in lanes if lane.id not in blocked]
+        following = self._shares.in_turn(pool, left, want)
+        return blocked | {one.lane: one for one in allot(following, *by)}
 
     def finish(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
         """Write permits, buckets and lanes; return the leases with what quotas say."""
@@ -273,7 +294,7 @@ class Claim:
             if queries:
                 session.ask(*queries)
             queries = self._finish_renewed()
-        queries += self._buckets.storing()
+        queries += [*self._buckets.storing(), *self._shares.leaving(leases)]
         if queries:
             session.ask(*queries)
         return tuple(
@@ -375,9 +396,3 @@ class Claim:
             return []
         self._lanes.is_short = True
         return [("note_buckets", {"rows": as_json(left)})]
-
-
-def _order(row: LeaseRow) -> tuple[int, int, int]:
-    """Return by what leases are ordered."""
-    when = row.run_at_ms
-    return -row.priority, when if isinstance(when, int) else 0, row.id

@@ -8,7 +8,9 @@ from typing import NamedTuple
 from jobpool.core.rules.quotas.allot import LaneState
 from jobpool.core.rules.quotas.lanes import is_again
 from jobpool.core.rules.quotas.rules import Rules, Use
+from jobpool.core.rules.quotas.shares import PoolRule, Share
 from jobpool.store.operations.quotas.in_force import CHANGE_MAX
+from jobpool.store.operations.quotas.shares import Shares, aged_pools, fair_pools
 from jobpool.store.operations.quotas.stragglers import MANY, Walk, stamp
 from jobpool.store.statements.limits import values_from
 from jobpool.store.statements.parameters import as_json
@@ -44,6 +46,10 @@ class ClaimMemory:
         self.lanes_walked_ms = 0
         self.lanes_walked_to = _BELOW_ALL
         """The last lane that was looked at, because it may be missing."""
+        self.pools: Mapping[str, PoolRule] = {}
+        """By which rules of pools lanes were looked at last."""
+        self.is_walking = False
+        """Those rules are new, so all lanes are looked at."""
         self.latest_ms = 0
         """The store's clock, at the last claim."""
 
@@ -69,6 +75,7 @@ class Lanes:
         rules: what is in force.
         now_ms: the store's clock.
         memory: of this store object.
+        shares: of fair and aged pools.
 
     Attributes:
         states: what was looked at, by id.
@@ -77,7 +84,12 @@ class Lanes:
     """
 
     def __init__(
-        self, session: OwnSession, rules: Rules, now_ms: int, memory: ClaimMemory
+        self,
+        session: OwnSession,
+        rules: Rules,
+        now_ms: int,
+        memory: ClaimMemory,
+        shares: Shares,
     ) -> None:
         self.states: dict[int, LaneState] = {}
         self.is_short = False
@@ -86,6 +98,7 @@ class Lanes:
         self._rules = rules
         self._now_ms = now_ms
         self._memory = memory
+        self._shares = shares
         self._held: set[int] = set()
         self._asked: set[int] = set()
         """Those from which jobs were read, or whose jobs were stamped anew."""
@@ -93,6 +106,7 @@ class Lanes:
         """Those of them that had some."""
         self._blocked: dict[int, tuple[int, int | None]] = {}
         """Those that cannot go on, with the time and the bucket that they wait for."""
+        self._aged = aged_pools(rules)
         self._spent: set[int] = set()
         """Those that are left alone for the rest of this claim."""
 
@@ -112,7 +126,9 @@ class Lanes:
         opening = [self._opening(pool, kinds[pool], wanted[pool]) for pool in kinds]
         pairs = [(pool, kind) for pool, names in kinds.items() for kind in names]
         looking = walk.first(pairs, now_ms)
-        seen, look, *found = session.ask(looking.query, ("lanes_look", {}), *opening)
+        asked = looking.query, ("lanes_look", {}), *opening, *self._shares.looking
+        seen, look, *found = session.ask(*asked)
+        is_noted = any(noted for ((noted,),) in found[len(opening) :])
         ((has_lanes, has_buckets, self.opens_at_ms),) = look
         strays = walk.found(session, looking, seen)
         stamp(session, self._rules, strays)
@@ -122,12 +138,14 @@ class Lanes:
         notes: Sequence[Row] = ()
         if has_buckets or has_lanes or strays or is_due:
             notes = self._take(has_lanes or strays, has_buckets, is_due=is_due)
-        if has_lanes or strays or is_due or was_set_back or has_lost:
+        if has_lanes or strays or is_due or was_set_back or has_lost or is_noted:
+            self._shares.take_notes()
             look, *found = session.ask(("lanes_look", {}), *opening)
             ((*_, self.opens_at_ms),) = look
-        lanes = self._by_pool(kinds, found)
+        lanes = self._by_pool(wanted, kinds, found)
         if self._stamp_anew(one for of_pool in lanes.values() for one in of_pool):
-            lanes = self._by_pool(kinds, session.ask(*opening))
+            self._shares.take_notes()
+            lanes = self._by_pool(wanted, kinds, session.ask(*opening))
         return notes, lanes
 
     def _mend_times(self) -> bool:
@@ -142,17 +160,28 @@ class Lanes:
     def _find_lost(self) -> bool:
         """Look at some lanes, once in a while: whoever has deleted one left no note."""
         memory = self._memory
-        if abs(self._now_ms - memory.lanes_walked_ms) < WALK_EVERY_MS:
+        if memory.pools != self._rules.pools:
+            memory.pools, memory.is_walking = self._rules.pools, True
+            memory.lanes_walked_to = _BELOW_ALL
+        is_early = abs(self._now_ms - memory.lanes_walked_ms) < WALK_EVERY_MS
+        if is_early and not memory.is_walking:
             return False
         memory.lanes_walked_ms = self._now_ms
-        rows = self._session.rows(
-            "lanes_of_jobs", after=memory.lanes_walked_to, limit=WALKED
-        )
-        memory.lanes_walked_to = rows[-1][0] if len(rows) >= WALKED else _BELOW_ALL
-        lost = [lane for lane, is_lost in rows if is_lost]
+        most = CHORES if memory.is_walking else WALKED
+        by = {"after": memory.lanes_walked_to, "limit": most, "aged": self._aged}
+        rows = self._session.rows("lanes_of_jobs", **by, fair=fair_pools(self._rules))
+        has_more = len(rows) >= most
+        memory.lanes_walked_to = rows[-1][0] if has_more else _BELOW_ALL
+        memory.is_walking &= has_more
+        self.is_short |= memory.is_walking
+        lost = sorted(lane for lane, is_lost in rows if is_lost)
         if lost:
-            self._session.run("join_lanes", ids=as_json(lost))
+            self._join(lost)
+            self._session.run("note_open_lanes", ids=as_json(lost))
         return bool(lost)
+
+    def _join(self, lanes: Sequence[int]) -> None:
+        self._session.run("join_lanes", ids=as_json(lanes), aged=self._aged)
 
     def _stamp_anew(self, lanes: Iterable[Lane]) -> bool:
         """Stamp the jobs of outdated lanes anew; say whether there were any."""
@@ -191,7 +220,7 @@ class Lanes:
             rows = next(answers)
             noted = sorted({lane for (lane,) in rows})
             if noted:
-                self._session.run("join_lanes", ids=as_json(noted))
+                self._join(noted)
             # Without any, another claim holds them, and may be rolled back.
             self.is_short |= not rows or len(rows) >= CHORES
         notes = next(answers) if buckets else []
@@ -213,20 +242,29 @@ class Lanes:
             want: how many jobs are wanted: each lane has at least one.
         """
         name, given = self._opening(pool, kinds, want)
-        return self._read(pool, self._session.rows(name, **given))
+        return self._read(pool, want, self._session.rows(name, **given))
 
     def _opening(self, pool: str, kinds: Sequence[str], want: int) -> Query:
-        limit = min(LANES, want + SPARE_LANES) + len(self._spent)
+        limit = _most(want) + len(self._spent)
         given = {"pool": pool, "kinds": as_json(set(kinds)), "limit": limit}
-        return "open_lanes", {**given, "now_ms": self._now_ms}
+        given["now_ms"] = self._now_ms
+        if self._rules.fair(pool):
+            return self._shares.opening(given, pool, self._spent)
+        return "open_lanes", given
 
     def _by_pool(
-        self, pools: Iterable[str], found: Iterable[Sequence[Row]]
+        self,
+        wanted: Mapping[str, int],
+        pools: Iterable[str],
+        found: Iterable[Sequence[Row]],
     ) -> dict[str, list[Lane]]:
-        pairs = zip(pools, found, strict=True)
-        return {pool: self._read(pool, rows) for pool, rows in pairs}
+        pairs = zip(pools, found, strict=False)  # what is noted of shares follows
+        return {pool: self._read(pool, wanted[pool], rows) for pool, rows in pairs}
 
-    def _read(self, pool: str, rows: Sequence[Row]) -> list[Lane]:
+    def _read(self, pool: str, want: int, rows: Sequence[Row]) -> list[Lane]:
+        if self._rules.fair(pool):
+            fair = self._shares.read(pool, rows, _most(want))
+            return [self._lane(pool, one.row, one.share) for one in fair]
         return [self._lane(pool, row) for row in rows if row[0] not in self._spent]
 
     def to_lock(self, lanes: Iterable[Lane]) -> Query:
@@ -282,14 +320,26 @@ class Lanes:
         self.opens_at_ms = min(times, default=None)
         if not left:
             return None
-        rows = as_json((lane, *waits) for lane, waits in left.items())
+        rows = as_json((i, *waits, *self._leaves(i)) for i, waits in left.items())
         return "leave_lanes", {"rows": rows}
 
-    def _lane(self, pool: str, row: Row) -> Lane:
+    def _leaves(self, lane: int) -> tuple[float | None, float | None]:
+        """Return whose turn a lane is, in a fair pool; how fast it rises, in others."""
+        pool = self.states[lane].pool
+        if self._rules.fair(pool):
+            return self._shares.turn_of(lane), None
+        return None, self._rules.aging_ms(pool) or None
+
+    def _lane(self, pool: str, row: Row, share: Share | None = None) -> Lane:
         lane, kind, tenant, text, rank, vtime = row
         values = values_from(text) or {}
         uses = self._rules.uses(kind, tenant, values, again=is_again(lane))
-        state = LaneState(lane, pool, kind, rank, vtime, uses)
+        state = LaneState(lane, pool, kind, rank, vtime, uses, share)
         self.states[lane] = state
         paths = self._rules.counted_paths(kind)
         return Lane(state, is_outdated=not values.keys() >= set(paths))
+
+
+def _most(want: int) -> int:
+    """Return how many lanes are looked at for so many jobs: each has at least one."""
+    return min(LANES, want + SPARE_LANES)

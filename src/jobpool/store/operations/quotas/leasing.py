@@ -91,7 +91,9 @@ class LanedLeasing(Governing):
         if not laned or not self._in_force.is_granted:
             return None
         rules = self._in_force.rules
-        return Claim(session, rules, by, self._claims, laned, slow_s=slow_s)
+        claim = Claim(session, rules, by, self._claims, laned, slow_s=slow_s)
+        claim.take_turns()
+        return claim
 
     def _held_suspects(
         self, session: Session, claim: Claim | None, laned: Kinds

@@ -165,8 +165,16 @@ class PermitKeeping(Governing):
         if unbegun and self._may_hold_permits:
             rows = session.rows("free_permits", tokens=as_json(unbegun))
             self._note_freed(session, rows, unbegun)
+        back = [s.id for s in ended if s.unbegun and s.token not in self._freed]
+        if back and self._may_be_fair:
+            session.run("note_unbegun", ids=as_json(back))
         if blocks := [s.throttle for s in ended if s.throttle is not None]:
             self._block(session, blocks, now_ms)
+
+    @property
+    def _may_be_fair(self) -> bool:
+        known = self._in_force
+        return known.version is None or any(map(known.rules.fair, known.rules.pools))
 
     def _block(
         self, session: OwnSession, blocks: Iterable[Throttle], now_ms: int

@@ -13,6 +13,7 @@ from jobpool.core.rules.quotas.rules import Override, Rules
 from jobpool.store.operations.quotas.claim import Claim
 from jobpool.store.operations.quotas.in_force import Governing, change_rules
 from jobpool.store.operations.quotas.lanes import ClaimMemory
+from jobpool.store.operations.quotas.shares import aged_pools
 from jobpool.store.statements.limits import (
     counted_from,
     overrides_from,
@@ -123,11 +124,15 @@ def forget_quotas(session: Session, now_ms: int, rules: Rules) -> None:
     if rules.is_empty:
         rows = session.rows("take_lane_notes", limit=FORGOTTEN)
         if noted := sorted({lane for (lane,) in rows}):
-            session.run("join_lanes", ids=as_json(noted))
+            session.run("join_lanes", ids=as_json(noted), aged=aged_pools(rules))
         session.run("leave_idle_lanes", before_ms=before_ms, limit=FORGOTTEN)
     _drop_counts(session, now_ms, before_ms, rules)
     session.run("prune_lanes", before_ms=before_ms, limit=FORGOTTEN)
     session.run("prune_buckets", before_ms=before_ms, limit=FORGOTTEN)
+    fair = [pool for pool in rules.pools if rules.fair(pool)]
+    session.run("prune_fair_pools", pools=as_json(fair))
+    session.run("prune_share_notes", limit=FORGOTTEN)
+    session.run("prune_shares", limit=FORGOTTEN)
 
 
 def _drop_counts(session: Session, now_ms: int, before_ms: int, rules: Rules) -> None:

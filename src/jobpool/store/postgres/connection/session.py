@@ -43,6 +43,7 @@ _CLAIM_READS = frozenset(
         *("lock_buckets", "try_buckets", "permits_in_use", "lock_lanes"),
         *("lane_heads", "contested_buckets", "wanted_buckets"),
         "freed_buckets",
+        *("lock_fair_pools", "share_notes_look", "fair_lanes", "next_of_lanes"),
     }
 )
 """What leasing from lanes reads and locks."""
@@ -51,6 +52,8 @@ _CLAIM_WRITES = frozenset(
         *("take_lane_notes", "join_lanes", "take_bucket_notes", "free_lanes"),
         *("insert_permits", "leave_lanes", "change_buckets", "open_due_lanes"),
         *("free_permits", "note_refunds"),
+        *("take_share_notes", "join_shares", "spend_shares", "set_clocks"),
+        "leave_shares",
     }
 )
 _KEPT = (

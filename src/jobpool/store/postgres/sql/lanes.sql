@@ -1,7 +1,7 @@
 -- Lanes and buckets, as leasing uses them: jobs that the same buckets hold back wait in
 -- one lane, and nothing is read of a lane that is blocked.
 --
--- Locks are taken in this order: notes and jobs (skipping what others hold), lanes that
+-- Locks are taken in this order: fair pools (shares.sql), notes and jobs (skipping what others hold), lanes that
 -- got jobs (by id, waiting), buckets (by id, waiting), lanes that are leased from
 -- (skipping). So whoever holds a bucket waits for nobody.
 --
@@ -111,13 +111,16 @@ RETURNING lane
 
 -- name: join_lanes
 -- :ids of lanes, in order. Those that have a runnable job wait from now on; what is not
--- known of a lane is read from its first one.
+-- known of a lane is read from its first one. :aged: pools and milliseconds in which what
+-- waits there rises by one priority; their lanes are all of one rank.
 INSERT INTO jobpool.lanes AS l (
   id, pool, kind, priority, tenant, values_json, rank, vtime, waits
 )
 SELECT
   noted.id, j.pool, j.kind, j.priority, j.tenant, coalesce(j.quota_values, '{}'),
-  j.priority, j.run_at_ms, true
+  CASE WHEN aged.aging_ms IS NULL THEN j.priority ELSE 0 END,
+  j.run_at_ms - j.priority * coalesce(aged.aging_ms, 0),
+  true
 FROM (
   SELECT value::bigint AS id
   FROM jsonb_array_elements_text(%(ids)s::jsonb)
@@ -130,14 +133,18 @@ CROSS JOIN LATERAL (
   ORDER BY r.run_at_ms, r.id
   LIMIT 1
 ) AS j
+LEFT JOIN LATERAL (
+  SELECT (%(aged)s::jsonb ->> j.pool)::double precision AS aging_ms
+) AS aged ON true
 ORDER BY noted.id
 ON CONFLICT (id) DO UPDATE
-SET vtime = excluded.vtime, waits = true
-WHERE NOT l.waits OR l.vtime <> excluded.vtime
+SET rank = excluded.rank, vtime = excluded.vtime, waits = true
+WHERE NOT l.waits OR l.vtime <> excluded.vtime OR l.rank <> excluded.rank
 RETURNING id
 
 -- name: lanes_of_jobs
--- The next lanes that have a runnable job, and whether each is not known to wait.
+-- The next lanes that have a runnable job, and whether each is not known to wait, or by
+-- other rules of its pool (:aged as in join_lanes; :fair: pools, and who has shares).
 WITH RECURSIVE step (lane, place) AS (
   SELECT
     (
@@ -163,7 +170,39 @@ WITH RECURSIVE step (lane, place) AS (
 )
 SELECT
   step.lane,
-  NOT EXISTS (SELECT 1 FROM jobpool.lanes AS l WHERE l.id = step.lane AND l.waits)
+  NOT EXISTS (
+    SELECT 1
+    FROM jobpool.lanes AS l
+    CROSS JOIN LATERAL (
+      SELECT
+        (%(aged)s::jsonb ->> l.pool)::double precision AS aging_ms,
+        %(fair)s::jsonb ->> l.pool AS fair
+    ) AS pool
+    WHERE l.id = step.lane AND l.waits
+      AND l.rank = CASE WHEN pool.aging_ms IS NULL THEN l.priority ELSE 0 END
+      AND (
+        pool.aging_ms IS NULL
+        OR l.vtime = (
+          SELECT r.run_at_ms
+          FROM jobpool.jobs AS r
+          WHERE r.lane = l.id AND r.state || '' = 'runnable'
+          ORDER BY r.run_at_ms, r.id
+          LIMIT 1
+        ) - l.priority * pool.aging_ms
+      )
+      AND (
+        pool.fair IS NULL
+        OR l.open_at_ms > 0
+        OR l.blocked_by IS NOT NULL
+        OR EXISTS (
+          SELECT 1
+          FROM jobpool.shares AS s
+          WHERE s.pool = l.pool AND s.priority = l.priority AND s.kind = l.kind
+            AND s.who = CASE WHEN pool.fair = 'kind' THEN l.kind ELSE coalesce(l.tenant, '') END
+            AND s.waits
+        )
+      )
+  )
 FROM step
 WHERE step.lane IS NOT NULL
 
@@ -266,7 +305,8 @@ WHERE id = ANY (
 FOR UPDATE SKIP LOCKED
 
 -- name: free_lanes
--- The first of the lanes that wait for a bucket need not any more.
+-- The first of the lanes that wait for a bucket need not any more: those whose jobs have
+-- waited longest, and in fair pools also those whose turn it is.
 UPDATE jobpool.lanes
 SET open_at_ms = 0, blocked_by = NULL
 WHERE ctid = ANY (
@@ -275,6 +315,13 @@ WHERE ctid = ANY (
       FROM jobpool.lanes
       WHERE blocked_by = %(bucket)s
       ORDER BY rank DESC, vtime, id
+      LIMIT %(limit)s
+      FOR UPDATE SKIP LOCKED
+    ) || ARRAY(
+      SELECT ctid
+      FROM jobpool.lanes
+      WHERE blocked_by = %(bucket)s AND turn IS NOT NULL
+      ORDER BY rank DESC, turn, id
       LIMIT %(limit)s
       FOR UPDATE SKIP LOCKED
     )
@@ -319,12 +366,17 @@ WHERE j.id = ANY (ARRAY(SELECT id FROM first)) AND j.state || '' = 'runnable'
 FOR UPDATE OF j SKIP LOCKED
 
 -- name: leave_lanes
--- :rows holds [id, time, bucket] of lanes, which are locked: what each waits for, unless it
--- has no job any more; and when its first one was due.
+-- :rows holds [id, time, bucket, turn, aging] of lanes, which are locked: what each waits
+-- for, unless it has no job any more; whose turn it is, in a fair pool; and by how much its
+-- jobs rise, in an aged one. And when its first one was due.
 UPDATE jobpool.lanes AS l
 SET
   waits = remaining.run_at_ms IS NOT NULL,
-  vtime = coalesce(remaining.run_at_ms, l.vtime),
+  rank = CASE WHEN remaining.aging_ms IS NULL THEN l.priority ELSE 0 END,
+  vtime = coalesce(
+    remaining.run_at_ms - l.priority * coalesce(remaining.aging_ms, 0), l.vtime
+  ),
+  turn = remaining.turn,
   open_at_ms = CASE
     WHEN remaining.run_at_ms IS NULL THEN 0
     ELSE remaining.open_at_ms
@@ -335,6 +387,8 @@ FROM (
     (value ->> 0)::bigint AS id,
     (value ->> 1)::bigint AS open_at_ms,
     (value ->> 2)::bigint AS blocked_by,
+    (value ->> 3)::double precision AS turn,
+    (value ->> 4)::double precision AS aging_ms,
     (
       SELECT r.run_at_ms
       FROM jobpool.jobs AS r

@@ -113,15 +113,19 @@ RETURNING lane
 
 -- name: join_lanes
 -- :ids of lanes, in order. Those that have a runnable job wait from now on; what is not
--- known of a lane is read from its first one.
+-- known of a lane is read from its first one. :aged: pools and milliseconds in which what
+-- waits there rises by one priority; their lanes are all of one rank.
 INSERT INTO jobpool_lanes (
   id, pool, kind, priority, tenant, values_json, rank, vtime, waits
 )
 SELECT
   noted.value, j.pool, j.kind, j.priority, j.tenant, coalesce(j.quota_values, '{}'),
-  j.priority, j.run_at_ms, 1
+  iif(aged.key IS NULL, j.priority, 0),
+  j.run_at_ms - j.priority * coalesce(aged.value, 0),
+  1
 FROM json_each(:ids) AS noted
 CROSS JOIN jobpool_jobs AS j
+LEFT JOIN json_each(:aged) AS aged ON aged.key = j.pool
 WHERE j.id = (
     SELECT r.id
     FROM jobpool_jobs AS r
@@ -130,12 +134,13 @@ WHERE j.id = (
     LIMIT 1
   )
 ON CONFLICT (id) DO UPDATE
-SET vtime = excluded.vtime, waits = 1
-WHERE waits = 0 OR vtime <> excluded.vtime
+SET rank = excluded.rank, vtime = excluded.vtime, waits = 1
+WHERE waits = 0 OR vtime <> excluded.vtime OR rank <> excluded.rank
 RETURNING id
 
 -- name: lanes_of_jobs
--- The next lanes that have a runnable job, and whether each is not known to wait.
+-- The next lanes that have a runnable job, and whether each is not known to wait, or by
+-- other rules of its pool (:aged as in join_lanes; :fair: pools, and who has shares).
 WITH RECURSIVE walked (lane) AS (
   SELECT (
     SELECT min(r.lane) FROM jobpool_jobs AS r WHERE r.lane > :after AND r.state = 'runnable'
@@ -152,7 +157,34 @@ WITH RECURSIVE walked (lane) AS (
 )
 SELECT
   walked.lane,
-  NOT EXISTS (SELECT 1 FROM jobpool_lanes AS l WHERE l.id = walked.lane AND l.waits = 1)
+  NOT EXISTS (
+    SELECT 1
+    FROM jobpool_lanes AS l
+    LEFT JOIN json_each(:aged) AS aged ON aged.key = l.pool
+    LEFT JOIN json_each(:fair) AS fair ON fair.key = l.pool
+    WHERE l.id = walked.lane AND l.waits = 1
+      AND l.rank = iif(aged.key IS NULL, l.priority, 0)
+      AND (
+        aged.key IS NULL
+        OR l.vtime = (
+          SELECT min(r.run_at_ms)
+          FROM jobpool_jobs AS r
+          WHERE r.lane = l.id AND r.state = 'runnable'
+        ) - l.priority * aged.value
+      )
+      AND (
+        fair.key IS NULL
+        OR l.open_at_ms > 0
+        OR l.blocked_by IS NOT NULL
+        OR EXISTS (
+          SELECT 1
+          FROM jobpool_shares AS s
+          WHERE s.pool = l.pool AND s.priority = l.priority AND s.kind = l.kind
+            AND s.who = iif(fair.value = 'kind', l.kind, coalesce(l.tenant, ''))
+            AND s.waits = 1
+        )
+      )
+  )
 FROM walked
 WHERE walked.lane IS NOT NULL
 
@@ -246,7 +278,8 @@ WHERE id IN (SELECT value FROM json_each(:ids))
   AND waits = 1 AND open_at_ms = 0 AND blocked_by IS NULL
 
 -- name: free_lanes
--- The first of the lanes that wait for a bucket need not any more.
+-- The first of the lanes that wait for a bucket need not any more: those whose jobs have
+-- waited longest, and in fair pools also those whose turn it is.
 UPDATE jobpool_lanes
 SET open_at_ms = 0, blocked_by = NULL
 WHERE id IN (
@@ -254,6 +287,12 @@ WHERE id IN (
   FROM jobpool_lanes
   WHERE blocked_by = :bucket
   ORDER BY rank DESC, vtime, id
+  LIMIT :limit
+) OR id IN (
+  SELECT id
+  FROM jobpool_lanes
+  WHERE blocked_by = :bucket AND turn IS NOT NULL
+  ORDER BY rank DESC, turn, id
   LIMIT :limit
 )
 
@@ -287,12 +326,15 @@ WHERE j.id IN (
 )
 
 -- name: leave_lanes
--- :rows holds [id, time, bucket] of lanes: what each waits for, unless it has no job any
--- more; and when its first one was due.
+-- :rows holds [id, time, bucket, turn, aging] of lanes: what each waits for, unless it has
+-- no job any more; whose turn it is, in a fair pool; and by how much its jobs rise, in an
+-- aged one. And when its first one was due.
 UPDATE jobpool_lanes
 SET
   waits = left.run_at_ms IS NOT NULL,
-  vtime = coalesce(left.run_at_ms, vtime),
+  rank = iif(left.aging_ms IS NULL, priority, 0),
+  vtime = coalesce(left.run_at_ms - priority * coalesce(left.aging_ms, 0), vtime),
+  turn = left.turn,
   open_at_ms = iif(left.run_at_ms IS NULL, 0, left.open_at_ms),
   blocked_by = iif(left.run_at_ms IS NULL, NULL, left.blocked_by)
 FROM (
@@ -300,6 +342,8 @@ FROM (
     json_extract(value, '$[0]') AS id,
     json_extract(value, '$[1]') AS open_at_ms,
     json_extract(value, '$[2]') AS blocked_by,
+    json_extract(value, '$[3]') AS turn,
+    json_extract(value, '$[4]') AS aging_ms,
     (
       SELECT min(r.run_at_ms)
       FROM jobpool_jobs AS r

@@ -13,15 +13,16 @@ CREATE TABLE jobpool_fair_pools (
 -- same for all kinds of one, and a start adds 1 / weight to it. `waits`: it may have an
 -- open lane.
 CREATE TABLE jobpool_shares (
+  id INTEGER PRIMARY KEY NOT NULL,
   pool TEXT NOT NULL CHECK (pool < x''),
   priority INTEGER NOT NULL CHECK (priority | 0 IS priority),
   who TEXT NOT NULL CHECK (who < x''),
   kind TEXT NOT NULL CHECK (kind < x''),
   vtime REAL NOT NULL DEFAULT 0 CHECK (vtime < ''),
-  waits INTEGER NOT NULL DEFAULT 0 CHECK (waits IN (0, 1)),
-  PRIMARY KEY (pool, priority, who, kind)
-) WITHOUT ROWID;
+  waits INTEGER NOT NULL DEFAULT 0 CHECK (waits IN (0, 1))
+);
 
+CREATE UNIQUE INDEX jobpool_shares_whose ON jobpool_shares (pool, priority, who, kind);
 CREATE INDEX jobpool_shares_waiting
 ON jobpool_shares (pool, kind, priority DESC, vtime, who) WHERE waits = 1;
 
