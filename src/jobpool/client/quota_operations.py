@@ -9,6 +9,8 @@ import msgspec
 
 from jobpool.client.gateway import Gateway
 from jobpool.client.job import operate
+from jobpool.core.rules.quotas.breaker import show_breaker
+from jobpool.core.rules.quotas.budget import show_budget
 from jobpool.core.rules.quotas.definition import Quota, Tenant
 from jobpool.core.rules.quotas.rate import Rate, parse_rate
 from jobpool.core.units import DurationLike, duration_s
@@ -46,6 +48,10 @@ class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
     burst: int | None
     per: str | None
     """What it counts by."""
+    breaker: str | None
+    """When its service is taken to be down."""
+    retry_budget: str | None
+    """How many retries of its jobs may begin."""
     source: str | None
     """Who says its numbers; None: no supervisor that runs publishes it."""
     kinds: tuple[str, ...]
@@ -163,7 +169,7 @@ class QuotaOperations:
         return operate(self._gateway, action)
 
     def reset(self, name: str, *, note: str | None = None) -> bool:
-        """Undo `set`, open what is blocked, and fill up the rate.
+        """Undo `set`, open what is blocked, close a breaker, and fill up the rate.
 
         Returns:
             False if there was nothing to undo.
@@ -254,12 +260,15 @@ def _rate(text: str | None) -> Rate | None:
 def _quota_status(row: QuotaRow) -> QuotaStatus:
     quota, override = row.quota, row.override
     concurrency, rate, burst = _numbers(quota)
+    budget = row.budget or (quota.retry_budget if quota else None)
     return QuotaStatus(
         name=row.name,
         concurrency=concurrency,
         rate=rate,
         burst=burst,
         per=None if quota is None else quota.per,
+        breaker=show_breaker(quota.breaker) if quota and quota.breaker else None,
+        retry_budget=None if budget is None else show_budget(budget),
         source=None if quota is None else quota.source,
         kinds=row.kinds,
         used=row.used,

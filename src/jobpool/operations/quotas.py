@@ -46,7 +46,7 @@ class SetQuota(Action, frozen=True, kw_only=True):
 
 
 class ResetQuota(Action, frozen=True, kw_only=True):
-    """Undo what was set, open what is blocked, and fill up the rate."""
+    """Undo what was set, open what is blocked, close a breaker, fill up the rate."""
 
     name = "quotas reset"
     quota: str

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from jobpool.core.application.redaction import with_redaction
-from jobpool.core.jobs.job import Throttle
+from jobpool.core.jobs.job import RequestReport, Throttle
+from jobpool.core.rules.quotas.breaker import BreakerRule
+from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.quotas.definition import Limits, Need, Quota, Tenant, own_cap
 from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.store.records import AuditFilter
@@ -118,13 +120,16 @@ def test_a_rate_alone_has_no_columns_of_a_cap(store):
 
 def test_values_of_an_argument_that_is_hidden_are_hidden(store):
     """A bucket would name it; who may see it asks for that."""
-    by_card = Quota(name="cards", concurrency=1, per="args.card")
+    by_card = Quota(
+        name="cards", concurrency=1, per="args.card", retry_budget=RetryBudget()
+    )
     run_of, kind = published([by_card], Need("cards"))
     schema = with_redaction(KIND.schema, ["card"], [])
     store.begin_run(run_of, [msgspec.structs.replace(kind, schema=schema)], 60.0)
     *_, last = enqueue(store, 2, quota_values={"card": "4711 0815"})
     assert len(lease(store)) == 1
-    for command in (("quotas", "cards"), ("show", last)):
+    of_budget = ("quotas", "retries:quota:cards")
+    for command in (("quotas", "cards"), of_budget, ("show", last)):
         for flags in ((), ("--json",)):
             shown = run(*command, *flags)
             assert shown.exit_code == 0, shown.output
@@ -216,6 +221,26 @@ def test_what_a_vendor_has_closed_opens_by_reset(store):
     assert found["buckets"][0]["blocked_until"]
     assert found["buckets"][0]["free"] == 0
     assert run("quotas", "reset", "stripe").exit_code == 0
+    assert lease(store) == [job_id]
+
+
+def test_an_open_breaker_says_until_when_and_is_closed_by_reset(store):
+    """The list says so, and a job what it waits for; the probe is named."""
+    frail = Quota(name="frail", breaker=BreakerRule(pause_s=600.0))
+    publish(store, [frail], Need("frail"))
+    (job_id,) = enqueue(store)
+    store.report_requests([RequestReport("frail", "", 70, 20, 10)])
+    assert not lease(store)
+    (line,) = [x for x in words(run("quotas")) if x.startswith("frail")]
+    assert "its service fails" in line
+    assert IN_TEN_MINUTES.search(line)
+    (wait,) = [x for x in words(run("show", job_id)) if x.startswith("quota ")]
+    assert "frail: its service fails" in wait
+    (found,) = rows(run("quotas", "frail", "--json"))
+    assert found["breaker"]["pause_s"] == 600.0
+    (limits,) = [x for x in words(run("quotas", "frail")) if x.startswith("limits")]
+    assert limits == "limits breaker at 50 % of 20 requests in 1m00s for 10m00s"
+    assert run("quotas", "reset", "frail").exit_code == 0
     assert lease(store) == [job_id]
 
 
@@ -318,7 +343,8 @@ def test_a_tenant_and_a_quota_are_paused_for_a_while(store, what, name):
     """As pools are: it says who, why and until when, wherever it is seen."""
     (job_id,) = enqueue(store, tenant="acme")
     command = (f"--{what}", name, "--for", "10m", "--note", "vendor down")
-    assert words(run("pause", *command)) == [f"{what} {name} paused"]
+    (said,) = words(run("pause", *command))
+    assert said.startswith(f"{what} {name} paused ends by itself in 10m00s, at 20")
     assert not lease(store)
     (line,) = [x for x in words(run("status")) if x.endswith(f"resume --{what} {name}")]
     assert "vendor down" in line

@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
-from jobpool.cli.context import opened, own_sources
+from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import force_flag, json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.known_names import check_known
-from jobpool.cli.output import print_json, print_line
+from jobpool.cli.output import ago, print_json, print_line
 from jobpool.core.application.handler_spec import check_kind, check_pool
+from jobpool.core.event_lines import iso_time
 from jobpool.core.units import duration_s
 from jobpool.operations.queue import Pause, Resume
 
@@ -72,7 +73,8 @@ def pause(*, duration: str | None, **given: Any) -> None:
     for_s = None if duration is None else duration_s(duration, "--for")
     if for_s == 0:
         raise click.UsageError("--for must be longer than 0, such as 10m")
-    _switch(partial(Pause, for_s=for_s), "paused", **given)
+    ends = "" if for_s is None else f"ends by itself {_moment(for_s)}"
+    _switch(partial(Pause, for_s=for_s), "paused", ends=ends, **given)
 
 
 @click.command()
@@ -90,6 +92,7 @@ def _switch(
     act: Callable[..., Pause | Resume],
     past: str,
     *,
+    ends: str = "",
     pools: tuple[str, ...],
     kinds: tuple[str, ...],
     tenants: tuple[str, ...],
@@ -122,4 +125,11 @@ def _switch(
             else:
                 ((what, name),) = target.items()
                 shown = "the whole store" if name is True else f"{what} {name}"
-                print_line(f"{shown} {past}", "" if changed else "(no change)")
+                print_line(f"{shown} {past}", ends, "" if changed else "(no change)")
+
+
+def _moment(after_s: float) -> str:
+    """Return when it is so long from now, for people."""
+    now = now_ms()
+    at_ms = now + round(after_s * 1000)
+    return f"{ago(at_ms, now)}, at {iso_time(at_ms)}"

@@ -7,6 +7,8 @@ from typing import Any
 
 from jobpool.cli.output import ago
 from jobpool.core.event_lines import iso_time
+from jobpool.core.rules.quotas.breaker import show_breaker
+from jobpool.core.rules.quotas.budget import RETRIES, show_budget
 from jobpool.core.rules.quotas.definition import KIND_PREFIX, TENANT, Quota, Tenant
 from jobpool.store.records import QuotaWait
 
@@ -19,11 +21,19 @@ _CLOCK_FROM_MS = 60_000
 
 
 def numbers_words(numbers: Quota | Tenant) -> str:
-    """Return a cap, a rate and a burst in words: ``8 at once, 10/s with burst 20``."""
+    """Return a cap, a rate and a burst in words: ``8 at once, 10/s with burst 20``.
+
+    And the breaker and the retry budget of a quota.
+    """
     parts = [] if numbers.concurrency is None else [f"{numbers.concurrency:,} at once"]
     if numbers.rate is not None:
         burst = numbers.rate.default_burst if numbers.burst is None else numbers.burst
         parts.append(f"{numbers.rate} with burst {burst:,}")
+    if isinstance(numbers, Quota):
+        if (rule := numbers.breaker) is not None:
+            parts.append(f"breaker at {show_breaker(rule)}")
+        if (budget := numbers.retry_budget) is not None:
+            parts.append(f"retries {show_budget(budget)}")
     return ", ".join(parts)
 
 
@@ -44,6 +54,10 @@ def named(quota: str, value: str, per: str | None = None) -> str:
     """
     if quota == TENANT:
         return f"the rule of tenant {value}"
+    if quota == RETRIES or quota.startswith(f"{RETRIES}:"):
+        _, _, of = quota.partition(":")
+        whose = of.replace(":", " ", 1) or "the fleet"
+        return f"the retry budget of {whose}{f' for {value}' if value else ''}"
     if quota.startswith(KIND_PREFIX):
         return f"the own cap of kind {quota.removeprefix(KIND_PREFIX)}"
     if per is None and not value:

@@ -10,6 +10,8 @@ from jobpool.cli.jobs.quota_words import (
     wait_words,
     window_words,
 )
+from jobpool.core.rules.quotas.breaker import BreakerRule
+from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.quotas.definition import Quota
 from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.store.records import QuotaWait
@@ -64,6 +66,9 @@ def test_what_opens_late_has_its_time_as_well():
         ("vendor", "17", "quota vendor for 17"),
         ("tenant", "acme", "the rule of tenant acme"),
         ("kind:shop.charge", "", "the own cap of kind shop.charge"),
+        ("retries", "", "the retry budget of the fleet"),
+        ("retries:kind:shop.a:b", "", "the retry budget of kind shop.a:b"),
+        ("retries:quota:vendor", "17", "the retry budget of quota vendor for 17"),
     ],
 )
 def test_a_bucket_has_the_name_that_people_know_it_by(quota, value, said):
@@ -76,6 +81,11 @@ def test_numbers_say_the_burst_that_is_in_force():
     quota = Quota(name="stripe", rate=parse_rate("100/m"), concurrency=8)
     assert numbers_words(quota) == "8 at once, 100/m with burst 2"
     assert not numbers_words(Quota(name="stripe"))
+    guarded = Quota(name="a", breaker=BreakerRule(), retry_budget=RetryBudget())
+    assert numbers_words(guarded) == (
+        "breaker at 50 % of 20 requests in 1m00s for 30s, retries 20 % of first "
+        "attempts, at least 1/s"
+    )
 
 
 @pytest.mark.parametrize(

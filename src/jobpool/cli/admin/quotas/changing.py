@@ -97,7 +97,7 @@ def set_quota(
 def reset_quota(
     *, name: str, note: str | None, store: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Undo `quotas set`, open what is blocked, and fill up the rate.
+    """Undo `quotas set`, open what is blocked, close a breaker, fill up the rate.
 
     Permits of jobs that run stay theirs.
     """

@@ -26,6 +26,8 @@ from jobpool.cli.output import (
 )
 from jobpool.core.application.redaction import HIDDEN
 from jobpool.core.config.layers import nearest
+from jobpool.core.rules.quotas.budget import counted_like
+from jobpool.core.rules.quotas.definition import Quota
 from jobpool.errors import UsageError
 from jobpool.operations.redaction import Redactor
 from jobpool.store.protocol import Store
@@ -58,6 +60,7 @@ def show_quota(
     """Show one quota: its numbers, who says them, and its buckets."""
     with opened(own_sources(store, config)) as found:
         row = existing(found, name)
+        counted = row.quota or existing(found, counted_like(name)).quota
         kinds = found.kinds()
         costs = {
             record.kind: need.cost
@@ -66,9 +69,9 @@ def show_quota(
             if need.quota == name
         }
         redactor = Redactor(found, kinds, is_off=unredacted)
-        buckets = shown(found.buckets(name, limit), row, redactor)
+        buckets = shown(found.buckets(name, limit), counted, redactor)
     now = now_ms()
-    has_one = row.quota is not None and row.quota.per is None
+    has_one = counted is not None and counted.per is None
     if as_json:
         whole = quota_object(row)
         whole["costs"] = costs
@@ -81,7 +84,7 @@ def show_quota(
             print_line(f"  {what:<10}{text}")
     if not buckets:
         return
-    per = row.quota.per if row.quota else None
+    per = counted.per if counted else None
     heading("BUCKET" if has_one else "BUCKETS")
     columns = (per or "VALUE", *BUCKET_COLUMNS[1:])
     lines = [bucket_cells(bucket, now) for bucket in buckets]
@@ -98,10 +101,10 @@ def show_quota(
 
 
 def shown(
-    buckets: Sequence[BucketRow], row: QuotaRow, redactor: Redactor
+    buckets: Sequence[BucketRow], quota: Quota | None, redactor: Redactor
 ) -> list[BucketRow]:
     """Return buckets, without their values if those are of a hidden argument."""
-    path = None if row.quota is None else row.quota.path
+    path = None if quota is None else quota.path
     if path is None or not redactor.hides(path):
         return list(buckets)
     return [msgspec.structs.replace(one, value=HIDDEN) for one in buckets]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from jobpool.cli.jobs.quota_words import (
     costs_words,
     numbers_words,
@@ -13,6 +15,8 @@ from jobpool.cli.jobs.quota_words import (
 )
 from jobpool.cli.output import ago, counted, pause_words
 from jobpool.core.event_lines import iso_time
+from jobpool.core.rules.quotas.breaker import BreakerRule
+from jobpool.core.rules.quotas.budget import RetryBudget, show_budget
 from jobpool.core.rules.quotas.definition import Quota, Tenant
 from jobpool.core.rules.quotas.rules import EVERYBODY_ELSE, Override
 from jobpool.core.units import show_duration
@@ -85,11 +89,12 @@ def state_words(row: QuotaRow, now_ms: int) -> str:
     """Return what a quota does at present to the jobs that need it."""
     if row.paused is not None:
         return paused_words(row.paused, now_ms)
-    if row.quota is None:
+    quota = row.quota or Quota(name=row.name)
+    if row.quota is None and row.budget is None:
         return "nobody publishes it"
-    if row.quota.host_only:
+    if quota.host_only:
         return "each host counts its own"
-    if row.quota.per is not None:
+    if quota.per is not None or (row.blocked and row.bucket is None):
         return f"{counted(row.blocked, 'bucket')} closed" if row.blocked else "open"
     return "open" if row.bucket is None else bucket_state(row.bucket, now_ms)
 
@@ -121,7 +126,9 @@ def facts(
         now_ms: the store's clock, or one that is near it.
     """
     quota = row.quota
-    if quota is None:
+    if row.budget is not None:
+        yield "limits", f"retries {show_budget(row.budget)}"
+    elif quota is None:
         yield "limits", "none: no supervisor that runs publishes it"
     else:
         yield "limits", numbers_words(quota) or "none: it lets all begin"
@@ -137,7 +144,8 @@ def facts(
     if row.paused is not None:
         yield "paused", pause_words(row.paused, now_ms)
     kinds = costs_words({kind: costs.get(kind, 1) for kind in row.kinds})
-    yield "kinds", kinds or "none: only permit() asks for it"
+    asks = "none: only permit() asks for it" if row.budget is None else ""
+    yield "kinds", kinds or asks
     yield "waiting", counted(row.waiting, "job") if row.waiting else ""
 
 
@@ -219,6 +227,8 @@ def quota_object(row: QuotaRow) -> dict[str, Any]:
         "scope": None if quota is None else ("host" if quota.host_only else "fleet"),
         "wait_s": None if quota is None else quota.wait_s,
         "throttle_max_s": None if quota is None else quota.throttle_max_s,
+        "breaker": None if quota is None else _plain(quota.breaker),
+        "retry_budget": _plain(row.budget or (quota.retry_budget if quota else None)),
         "from": None if quota is None else quota.source,
         "set": None
         if override is None
@@ -236,6 +246,12 @@ def quota_object(row: QuotaRow) -> dict[str, Any]:
         "closed_buckets": row.blocked,
         **_pause_object(row.paused),
     }
+
+
+def _plain(rule: BreakerRule | RetryBudget | None) -> dict[str, Any] | None:
+    if isinstance(rule, RetryBudget):
+        return {"ratio": rule.ratio, "floor": str(rule.floor)}
+    return None if rule is None else msgspec.structs.asdict(rule)
 
 
 def bucket_object(bucket: BucketRow) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.jobs.show.waits import why_it_waits
 from jobpool.core.application.redaction import HIDDEN
 from jobpool.core.jobs.job import Attempt, Job, JobState
+from jobpool.core.rules.quotas.budget import counted_like
 from jobpool.errors import JobNotFound, StoreRefused
 from jobpool.operations.redaction import Redactor
 from jobpool.operations.trail import Entry, entries
@@ -87,7 +88,8 @@ def _quotas(store: Store, job: Job, redactor: Redactor) -> list[QuotaWait]:
     paths = {row.name: row.quota.path for row in store.quotas() if row.quota}
     return [
         msgspec.structs.replace(one, value=HIDDEN)
-        if (path := paths.get(one.quota)) is not None and redactor.hides(path)
+        if (path := paths.get(counted_like(one.quota))) is not None
+        and redactor.hides(path)
         else one
         for one in waits
     ]

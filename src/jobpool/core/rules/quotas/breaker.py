@@ -100,8 +100,8 @@ _EXAMPLE = '{"failures": 0.5, "window": "1m", "requests": 20, "pause": "30s"}'
 def show_breaker(rule: BreakerRule) -> str:
     """Format a rule as a person reads it."""
     return (
-        f"{rule.failures:.3g} of at least {rule.requests} requests in "
-        f"{show_duration(rule.window_s)}, then {show_duration(rule.pause_s)}"
+        f"{100 * rule.failures:.3g} % of {rule.requests} requests in "
+        f"{show_duration(rule.window_s)} for {show_duration(rule.pause_s)}"
     )
 
 

@@ -50,6 +50,14 @@ def of_quota(quota: str) -> str:
     return f"{RETRIES}:quota:{quota}"
 
 
+def counted_like(quota: str) -> str:
+    """Return the quota by whose values the buckets of one are told apart.
+
+    That is itself; or, if they are those of a budget, the quota that this is of.
+    """
+    return quota.removeprefix(of_quota(""))
+
+
 def names_of(
     budgets: Container[str], kind: str, needed: Iterable[tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
@@ -132,7 +140,7 @@ def parse_budget(value: object, what: str = "retry_budget") -> RetryBudget:
 
 def show_budget(budget: RetryBudget) -> str:
     """Format a budget as a person reads it."""
-    return f"{budget.ratio:.3g}, at least {budget.floor}"
+    return f"{100 * budget.ratio:.3g} % of first attempts, at least {budget.floor}"
 
 
 def opens_at_ms(now_ms: int) -> int:
