@@ -16,6 +16,7 @@ class Promise(StrEnum):
     HARD_LIMITS = "Hard limits are hard"
     SCHEDULED = "One job for each tick of a [schedule](schedules.md)"
     QUOTAS = "[Quotas](flow-control.md) hold on all hosts"
+    SHARES = "[Fair pools](fairness.md) are fair"
     AT_MOST_ONCE = "At most once on request"
     NO_OVERLAP = "No overlap on one host"
     LATE_OVERLAP = "Overlap on several hosts only after expiry"

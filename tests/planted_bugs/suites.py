@@ -443,6 +443,30 @@ SUITE_BUGS = (
         ),
     ),
     SuiteBug(
+        "the first start of a claim sets the clock of shares",
+        Promise.SHARES,
+        "tests/unit/core/rules/quotas/test_shares.py",
+        (
+            Edit(
+                "core/rules/quotas/shares.py",
+                "    return share.vtime + (starts - 1) / share.weight\n",
+                "    return share.vtime\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "what never began has cost its share a start",
+        Promise.SHARES,
+        "tests/store/contract/fairness/test_shares.py",
+        (
+            Edit(
+                "store/memory/quotas/shares.py",
+                "        step = 1 / rules",
+                "        step = 0 / rules",
+            ),
+        ),
+    ),
+    SuiteBug(
         "what is leased ahead may take all permits",
         Promise.QUOTAS,
         "tests/unit/core/rules/quotas/test_allot.py",

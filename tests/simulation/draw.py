@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from simulation.drawquotas import with_quotas
 from simulation.drawschedules import with_schedules
+from simulation.drawshares import with_shares
 from simulation.killers import draw_killers
 from simulation.plan import Fate, Fault, JobPlan, Plan
 from simulation.versions import with_versions
@@ -124,7 +125,8 @@ def _drawn(seed: int) -> tuple[Plan, Plan]:
         plan = draw_killers(r, seed)
         return plan, plan
     plan = _common(r, seed)
-    return plan, with_quotas(with_schedules(with_versions(plan)))
+    with_some = with_quotas(with_schedules(with_versions(plan)))
+    return plan, with_shares(with_some)
 
 
 def _common(r: Random, seed: int) -> Plan:

@@ -13,6 +13,7 @@ import msgspec
 
 from jobpool.core.rules.quotas.definition import Quota, Tenant
 from jobpool.core.rules.quotas.rate import Rate
+from jobpool.core.rules.quotas.shares import PoolRule
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.tables.rows import Row
 
@@ -60,6 +61,8 @@ class InForce:
         self.newest = {name: quotas[-1] for name, quotas in said.items()}
         self._numbers = {name: _stricter(quotas) for name, quotas in said.items()}
         self._tenants = {name: _stricter(rules) for name, rules in tenants.items()}
+        self.pools = {rule.name: rule for run in open_runs for rule in run.limits.pools}
+        self._weights = {name: rules[-1].weight for name, rules in tenants.items()}
         self._needs: defaultdict[str, dict[str, int]] = defaultdict(dict)
         here = {run.id for run in open_runs}
         for (kind, run_id), record in database.kinds.items():
@@ -102,6 +105,16 @@ class InForce:
             yield self.of(name, value, cost)
         if tenant is not None and self._counts_tenants(tenant):
             yield self.of("tenant", tenant, 1)
+
+    def who(self, rule: PoolRule, kind: str, tenant: str | None) -> str:
+        """Return whose share of a fair pool a job's start is taken from."""
+        return kind if rule.fair == "kind" else tenant or ""
+
+    def weight(self, rule: PoolRule, row: Row) -> float:
+        """Return the weight of that share: only tenants have any here."""
+        if rule.fair == "kind" or row.new.tenant is None:
+            return 1.0
+        return self._weights.get(row.new.tenant) or 1.0
 
     def _counts_tenants(self, tenant: str) -> bool:
         """Say whether any rule makes jobs of a tenant count, from now on."""

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from jobpool.core.rules.quotas.definition import Need, Quota, Tenant
+from jobpool.core.rules.quotas.shares import PoolRule
 from jobpool.core.rules.schedules.policy import Policy
 from jobpool.core.rules.schedules.rule import Rule
 
@@ -121,6 +122,8 @@ class QuotasPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds' own."""
     tenants: tuple[Tenant, ...] = ()
     """As configured."""
+    pools: tuple[PoolRule, ...] = ()
+    """As configured: those that are fair or aged."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from simulation import (
     plantedlong,
     plantedquotas,
     plantedschedules,
+    plantedshares,
     plantedstore,
 )
 from simulation.planting import BUGS, planted
@@ -18,5 +19,6 @@ __all__ = [
     "plantedlong",
     "plantedquotas",
     "plantedschedules",
+    "plantedshares",
     "plantedstore",
 ]

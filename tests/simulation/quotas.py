@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from jobpool.core.application.handler_spec import HandlerSpec
+from jobpool.core.config.settings import Fair, PoolSettings
 from jobpool.core.formats import QUOTAS
 from jobpool.core.jobs.job import (
     JobState,
@@ -28,6 +29,7 @@ from jobpool.core.rules.quotas.definition import DEFAULT_THROTTLE_MAX_S, Quota, 
 from jobpool.core.rules.quotas.gcra import SLOW_MAX_S, pace
 from jobpool.core.rules.quotas.rate import Rate
 from jobpool.core.rules.quotas.rules import Override
+from jobpool.core.rules.quotas.shares import PoolRule
 from jobpool.errors import JobpoolError
 from jobpool.sandbox.protocol.messages import RunJob
 from jobpool.store.memory.tables.ordered_set import id_of
@@ -112,8 +114,14 @@ class Quotas:
         if not self.has_any:
             return
         report, plan = self._world.report, self.plan
+        rules = {one.name: one for one in plan.pools}
         self._world.settings = replace(
-            self._world.settings, tenants={one.name: one for one in plan.tenants}
+            self._world.settings,
+            tenants={one.name: one for one in plan.tenants},
+            pools=tuple(
+                _by_rule(pool, rules.get(pool.name, PoolRule(name=pool.name)))
+                for pool in self._world.settings.pools
+            ),
         )
         self._world.report = replace(
             report,
@@ -430,6 +438,10 @@ class Quotas:
 
     def _now_ms(self) -> int:
         return self._world.store_clock(self._world.hosts[0]).utc_ms()
+
+
+def _by_rule(pool: PoolSettings, rule: PoolRule) -> PoolSettings:
+    return replace(pool, fair=Fair(rule.fair or "none"), aging_s=rule.aging_s)
 
 
 def whole(store: SimStore, override: Override) -> Override:

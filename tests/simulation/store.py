@@ -31,6 +31,7 @@ from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables.rows import Row
 from jobpool.store.records import LeaseBatch, Published, Receipt, Ticked
+from simulation.fairness import dealt, given_back
 from simulation.host import RunPath
 from simulation.kernel import Kernel, Process
 from support.store.history import (
@@ -268,6 +269,8 @@ class SimStore(MemoryStore):
                 row = self._database.jobs[lease.id]
                 for took in self._world.quotas.leased(run_id, row, lease.token):
                     self._note(took)
+            for record in dealt(self._world, kinds, batch.leases):
+                self._note(record)
         return batch
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
@@ -287,6 +290,9 @@ class SimStore(MemoryStore):
                 else:
                     (receipt,) = super().settle([one])
                 receipts.append(receipt)
+                if receipt is Receipt.ACCEPTED:
+                    for record in given_back(self._world, one, before):
+                        self._note(record)
                 self._note_end(one, receipt, before, jobs.get(one.id))
         return receipts
 

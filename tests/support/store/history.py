@@ -218,6 +218,32 @@ class Idled(Record, frozen=True, kw_only=True, gc=False):
     seconds: float
 
 
+class Dealt(Record, frozen=True, kw_only=True, gc=False):
+    """The store has committed starts of one priority of a fair pool."""
+
+    pool: str
+    priority: int
+    starts: tuple[tuple[str, int], ...]
+    """By whose share they were taken from."""
+    waits: tuple[tuple[str, float], ...]
+    """Who had more jobs that nothing held back, with their weights."""
+
+
+class TurnBack(Record, frozen=True, kw_only=True, gc=False):
+    """A start was given back, or was taken out of turn: nobody owes for that."""
+
+    pool: str
+    priority: int
+    who: str
+
+
+class Overtook(Record, frozen=True, kw_only=True, gc=False):
+    """In an aged pool a job was leased before one that had risen higher."""
+
+    job: int
+    text: str
+
+
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     """What a kind's jobs may spend, as its application says."""
 

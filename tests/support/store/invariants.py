@@ -11,6 +11,7 @@ cannot see what an invariant is about gives records without it, and nothing is s
     I13 isolation      I14 bounded data   I15 cancel         I16 cron
     I17 parity         I18 truth          I19 restart-safe  I20 caps
     I21 rates          I22 throttles      I23 no idleness    I24 permits return
+    I25 shares         I26 aging
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from support.store.history import (
     Started,
 )
 from support.store.permits import wrong_permits
+from support.store.shares import wrong_shares
 
 TERMINAL = frozenset(("succeeded", "dead", "quarantined", "canceled"))
 OVERSHOOT_S = 1.0
@@ -67,6 +69,8 @@ CHECKED_BY: Mapping[str, tuple[str, ...]] = {
     "I22": ("simulation", "store conformance"),
     "I23": ("simulation",),
     "I24": ("simulation", "chaos", "store conformance"),
+    "I25": ("simulation", "store conformance"),
+    "I26": ("simulation", "store conformance"),
 }
 
 
@@ -404,6 +408,12 @@ def quotas(history: History) -> Iterator[Violation]:
         yield Violation(*found)
 
 
+def shares(history: History) -> Iterator[Violation]:
+    """I25 and I26: nobody gets more than a share, and what is new overtakes nothing."""
+    for found in wrong_shares(history):
+        yield Violation(*found)
+
+
 RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
     no_loss,
     no_invention,
@@ -420,4 +430,5 @@ RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
     ticks,
     cancel,
     quotas,
+    shares,
 )
