@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobpool.core.config.settings import Settings
 from jobpool.core.isolation.cgroups import Controls
+from jobpool.core.rules.run_report import HostReport
 from jobpool.errors import JobpoolError, StoreError
 from jobpool.sandbox.runs.fence import RECENTLY_S
 from jobpool.store.memory import runs as memory_runs
@@ -350,6 +351,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             usage=self._machine.usage,
             ticking=self._ticking,
             other_pools=self._other_pools,
+            look=lambda: HostReport(cpu_busy=0.3, available_bytes=2**36),
             clock=self._clock,
         )
         self._reclaimer = SimReclaimer(
@@ -394,6 +396,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
         (polling, "FACTOR"),
         (housekeeping, "CANCELS_EVERY_S"),
         (housekeeping, "HOST_EVERY_S"),
+        (housekeeping, "REPORT_EVERY_S"),
         (housekeeping, "UNKNOWN_EVERY_S"),
         (housekeeping, "CONCERNS_EVERY_S"),
         (housekeeping, "PRUNE_EVERY_S"),
@@ -412,7 +415,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
 }
 """How often supervisors really check things."""
 _COARSE_S = (
-    *(600.0, 8.0, 60.0, 60.0, *[7200.0] * 9),
+    *(600.0, 8.0, 60.0, 60.0, 60.0, *[7200.0] * 9),
     *(12.0, 3.0),
 )
 """The same except for what follows, so that hours cost little.
@@ -472,10 +475,6 @@ def in_virtual_time(kernel: Kernel) -> Iterator[None]:
         (reclaimer, "remove_run"): remove_run,
         (reclaimer, "Path"): RunPath,
         (reclaimer, "threading"): SimpleNamespace(Event=lambda: SimEvent(kernel)),
-        (housekeeping, "psutil"): SimpleNamespace(
-            cpu_percent=lambda: 30.0,
-            virtual_memory=lambda: SimpleNamespace(available=2**36),
-        ),
     }
     before = {place: getattr(*place) for place in now}
     try:

@@ -30,6 +30,7 @@ _FOR_STORE = frozenset(
         cmd.ReturnPermits,
         cmd.BlockBuckets,
         cmd.ReportRequests,
+        cmd.Report,
         cmd.Clear,
         cmd.SaveBreaker,
         cmd.Leaving,

@@ -53,6 +53,7 @@ from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.machine.shutdown import Mode
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.maintenance.definitions import Definitions
+from jobpool.supervisor.maintenance.host_watch import HostWatch
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
 from jobpool.supervisor.maintenance.other_pools import OtherPools
@@ -237,6 +238,7 @@ class _Supervisor:
             usage=self._machine.usage,
             ticking=self._ticking,
             other_pools=self._other_pools,
+            look=HostWatch(self._clock).look,
             clock=self._clock,
         )
         self._reclaimer = Reclaimer(

@@ -19,6 +19,7 @@ ENGINES = ["sqlite", "postgres"]
 NOT_A_JOBS = {
     "meta": "counters",
     "runs": "supervisors",
+    "reports": "supervisors' figures",
     "kinds": "what applications publish",
     "breakers": "kinds and runs",
     "pauses": "what operators name",

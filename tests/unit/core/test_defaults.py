@@ -48,6 +48,8 @@ SAID = {
         "sandbox": "standard",
         "network": True,
         "idle_shrink_s": 60.0,
+        "scale_on": "cpu",
+        "age_target_s": 10.0,
         "output_max_bytes": MIB,
         "keep_output": "failed",
         "breaker_after": 5,

@@ -16,6 +16,7 @@ from jobpool.core.config.settings import (
     Fair,
     KeepOutput,
     SandboxLevel,
+    ScaleOn,
     Scope,
 )
 from jobpool.core.rules.admission import OnFull
@@ -122,6 +123,8 @@ POOL: Mapping[str, Option] = {
         read.show_or(str, "auto"),
     ),
     "idle_shrink": _DURATION,
+    "scale_on": Option(read.one_of(ScaleOn)),
+    "age_target": _DURATION,
     "output_max": _SIZE,
     "keep_output": _KEEP_OUTPUT,
     "fair": Option(read.one_of(Fair)),

@@ -82,6 +82,19 @@ class Fair(StrEnum):
     KIND = "kind"
 
 
+class ScaleOn(StrEnum):
+    """What a pool with a range of sizes takes for its bottleneck."""
+
+    CPU = "cpu"
+    """Processors: it grows while some are idle."""
+    BACKLOG = "backlog"
+    """Slots: it grows while due jobs wait, however busy the processors are."""
+    AGE = "age"
+    """Slots, once a job has waited for `age_target_s`."""
+    MEMORY = "memory"
+    """Memory: as BACKLOG, with room by what its jobs were seen to use."""
+
+
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One pool: how many children it may have, and what each may use."""
 
@@ -119,6 +132,10 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Most processes and threads of a child; None: a default (`isolation.cgroups`)."""
     idle_shrink_s: float = 60.0
     """A pool with a size range drops a child that was not needed for this long."""
+    scale_on: ScaleOn = ScaleOn.CPU
+    """What keeps a pool with a size range from growing."""
+    age_target_s: float = 10.0
+    """With `ScaleOn.AGE`: how long a job may wait before the pool grows."""
     output_max_bytes: int = MIB
     """How much of an attempt's stdout and stderr is buffered."""
     keep_output: KeepOutput = KeepOutput.FAILED

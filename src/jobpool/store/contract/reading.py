@@ -7,6 +7,7 @@ from typing import Protocol
 
 from jobpool.core.jobs.job import Attempt, Job
 from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.run_report import ReportRow
 from jobpool.store.records import (
     AuditFilter,
     AuditRow,
@@ -117,6 +118,10 @@ class Reading(Protocol):
 
     def sketches(self, kind: str | None = None) -> list[SketchRow]:
         """Return what attempts have used, of one kind or of all, oldest week first."""
+        ...
+
+    def run_reports(self) -> list[ReportRow]:
+        """Return the newest report of each open run that has made one, oldest first."""
         ...
 
     def waiting(self) -> list[WaitingRow]:

@@ -19,6 +19,7 @@ from jobpool.core.jobs.job import (
 )
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.core.rules.quotas.breaker import BreakerChange
+from jobpool.core.rules.run_report import RunReport, StoreReport
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.core.rules.suspects import Deaths
 from jobpool.store.contract.watermark import Watermark
@@ -243,6 +244,21 @@ class Supervising(Protocol):
 
     def save_breakers(self, saved: Iterable[Saved]) -> None:
         """Save circuit breakers by kind; one without crashes is deleted."""
+        ...
+
+    def put_report(self, run_id: str, report: RunReport) -> None:
+        """Keep what a run reports of itself, instead of what it did before."""
+        ...
+
+    def load(self) -> StoreReport:
+        """Return what the store tells of its own load; its commits are not in it."""
+        ...
+
+    def oldest_due(self, kinds: Mapping[str, Sequence[str]]) -> dict[str, float]:
+        """Return for how long the oldest runnable job of these kinds waits, by pool.
+
+        Jobs that wait for a quota do not count. In seconds; 0: none waits.
+        """
         ...
 
     def add_sketches(self, rows: Sequence[SketchRow]) -> None:

@@ -25,6 +25,7 @@ from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.core.rules.quotas.definition import Tenant
 from jobpool.core.rules.quotas.rules import Override
+from jobpool.core.rules.run_report import RunReport
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.core.rules.sketch import Counts
 from jobpool.errors import StoreUnavailable, UsageError
@@ -64,6 +65,7 @@ class MemoryDatabase:
         ref_key: makes refs of ids.
         jobs: all jobs.
         runs: supervisors by id.
+        reports: what they report of themselves, by run, and since when.
         kinds: what they publish, by kind and run.
         pauses: by what they are of: ``("pool" | "kind", name)`` or ``("store", "")``.
         suspects: jobs that may have killed their host, and since when.
@@ -95,6 +97,7 @@ class MemoryDatabase:
         self.jobs = JobTable()
         self.runs: Records[str, Run] = Records()
         self.renewals: Records[str, int] = Records()
+        self.reports: Records[str, tuple[int, RunReport]] = Records()
         self.kinds: Records[tuple[str, str], KindRecord] = Records()
         self.pauses: Records[tuple[str, str], PauseRow] = Records()
         self.suspects: Records[int, int] = Records()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import islice
 from operator import attrgetter
@@ -15,12 +15,15 @@ import msgspec
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.jobs.ref import id_of, ref_of
+from jobpool.core.rules.run_report import ReportRow, StoreReport
 from jobpool.core.rules.sketch import Measure
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
+from jobpool.store.memory.quotas.claim import Claim
 from jobpool.store.memory.quotas.reading import QuotaReading
 from jobpool.store.memory.tables.ordered_set import oldest_ms
 from jobpool.store.memory.tables.rows import Row, job_from
+from jobpool.store.operations.quotas.view import LANES
 from jobpool.store.records import (
     FigureRow,
     Filter,
@@ -241,6 +244,46 @@ class Reading(MisfitKeeping, QuotaReading):
                 for key, counts in sorted(self._database.sketches.items())
                 if kind is None or key[1] == kind
             ]
+
+    def run_reports(self) -> list[ReportRow]:
+        """See `Store.run_reports`."""
+        with self._session.reading:
+            reports = self._database.reports
+            runs = sorted(
+                (
+                    run
+                    for run in self._database.runs.values()
+                    if run.ended_at_ms is None
+                ),
+                key=lambda run: (run.started_at_ms, run.id),
+            )
+            return [
+                ReportRow(run.id, run.host, run.pid, *found)
+                for run in runs
+                if (found := reports.get(run.id)) is not None
+            ]
+
+    def load(self) -> StoreReport:
+        """See `Store.load`."""
+        return StoreReport()
+
+    def oldest_due(self, kinds: Mapping[str, Sequence[str]]) -> dict[str, float]:
+        """See `Store.oldest_due`."""
+        with self._session.reading:
+            now_ms = self._clock.utc_ms()
+            claim = Claim(self._database, now_ms)
+            jobs, oldest = self._database.jobs, {}
+            for pool, names in kinds.items():
+                laned = claim.laned(pool, set(names))
+                times_ms = [
+                    oldest_ms(queue)
+                    for kind in set(names) - laned
+                    if (queue := jobs.runnable.get((pool, kind)))
+                ]
+                heads = claim.heads(pool, laned, frozenset(), LANES, 0) if laned else ()
+                times_ms += [oldest_ms(one.lane.jobs) for one in heads]
+                oldest[pool] = max(0, now_ms - min(times_ms, default=now_ms)) / 1000
+        return oldest
 
     def waiting(self) -> list[WaitingRow]:
         """See `Store.waiting`."""

@@ -11,6 +11,7 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.formats import TOO_OLD
 from jobpool.core.jobs.job import FINISHED, TIME_MAX_MS, JobState
 from jobpool.core.rules.quotas.definition import Limits
+from jobpool.core.rules.run_report import RunReport
 from jobpool.core.rules.sketch import WEEKS_KEPT, Counts, week_of
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.contract.watermark import RunPosition, Watermark
@@ -248,6 +249,12 @@ class RunKeeping(Leasing, QuotaKeeping, PermitKeeping):
             asked = (jobs[job_id].held for job_id in jobs.stopping.get(run_id, ()))
             return sorted(held.token for held in asked if held is not None)
 
+    def put_report(self, run_id: str, report: RunReport) -> None:
+        """See `Store.put_report`."""
+        with self._session.writing:
+            found = self._clock.utc_ms(), report
+            self._database.put(self._database.reports, run_id, found)
+
     def add_sketches(self, rows: Sequence[SketchRow]) -> None:
         """See `Store.add_sketches`."""
         table = self._database.sketches
@@ -358,6 +365,10 @@ class RunKeeping(Leasing, QuotaKeeping, PermitKeeping):
             for run in runs.values()
             if run.ended_at_ms is not None and run.ended_at_ms < before_ms
         }
+        for run_id in self._database.reports.keys() - {
+            run.id for run in runs.values() if run.ended_at_ms is None
+        }:
+            self._database.put(self._database.reports, run_id, None)
         if not old:
             return
         newest_ms: dict[str, int] = {}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.jobs.ref import id_of
+from jobpool.core.rules.run_report import ReportRow, RunReport, StoreReport
 from jobpool.store.operations.quotas.reading import QuotaReading
+from jobpool.store.operations.quotas.view import LANES
 from jobpool.store.records import (
     FigureRow,
     Filter,
@@ -19,11 +22,14 @@ from jobpool.store.records import (
     WaitingRow,
 )
 from jobpool.store.statements.integrity import PAUSE, is_valid
+from jobpool.store.statements.limits import decoded
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import attempt_from, job_from, kind_from, records
 from jobpool.store.statements.session import Database, Session
 from jobpool.store.statements.validation import ID_MAX, clean_text, storable
 
+_STEPS = 100
+"""So many priorities of a kind are searched for the oldest job."""
 _REF_KEY = ("ref_key_high", "ref_key_low")
 """The counters that hold the halves of the key for refs."""
 
@@ -128,6 +134,48 @@ class Reading(QuotaReading):
             return []  # no kind can have such a name
         with self._database.reading() as session:
             return records(SketchRow, session.rows("get_sketches", kind=kind))
+
+    def run_reports(self) -> list[ReportRow]:
+        """See `Store.run_reports`."""
+        with self._database.reading() as session:
+            rows = session.rows("get_reports")
+        return [
+            ReportRow(run_id, host, pid, at_ms, report)
+            for run_id, host, pid, at_ms, text in rows
+            if (report := decoded(text, RunReport)) is not None
+        ]
+
+    def load(self) -> StoreReport:
+        """See `Store.load`."""
+        return StoreReport()
+
+    def oldest_due(self, kinds: Mapping[str, Sequence[str]]) -> dict[str, float]:
+        """See `Store.oldest_due`."""
+        oldest: dict[str, float] = {}
+        with self._database.reading() as session:
+            now_ms = self._database.now_ms(session)
+            rules = self._current(session, now_ms).rules
+            for pool, names in kinds.items():
+                laned = [kind for kind in names if rules.is_laned(pool, kind)]
+                given = {"pool": pool, "now_ms": now_ms}
+                ages_ms = [
+                    session.rows(
+                        "waiting_of", **given, kind=kind, most=1, steps=_STEPS
+                    )[0][1]
+                    for kind in names
+                    if kind not in laned
+                ]
+                if laned:
+                    ages_ms.append(
+                        session.value(
+                            "oldest_in_lanes",
+                            **given,
+                            kinds=as_json(laned),
+                            limit=LANES,
+                        )
+                    )
+                oldest[pool] = max((one or 0 for one in ages_ms), default=0) / 1000
+        return oldest
 
     def waiting(self) -> list[WaitingRow]:
         """See `Store.waiting`."""

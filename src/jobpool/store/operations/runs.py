@@ -11,6 +11,7 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.formats import TOO_OLD
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.restoring import TOKEN_BITS
+from jobpool.core.rules.run_report import RunReport
 from jobpool.core.rules.sketch import WEEKS_KEPT, week_of
 from jobpool.errors import (
     JobpoolBug,
@@ -250,6 +251,13 @@ class RunKeeping(Governing, Repairing):
             rows = session.rows("cancel_requests", run_id=run_id)
         return [token for (token,) in rows if isinstance(token, int)]
 
+    def put_report(self, run_id: str, report: RunReport) -> None:
+        """See `Store.put_report`."""
+        text = clean_text(msgspec.json.encode(report).decode())
+        with self._database.writing() as session:
+            now_ms = self._database.now_ms(session)
+            session.run("put_report", run_id=run_id, now_ms=now_ms, report=text)
+
     def add_sketches(self, rows: Sequence[SketchRow]) -> None:
         """See `Store.add_sketches`."""
         if not rows:
@@ -293,6 +301,7 @@ class RunKeeping(Governing, Repairing):
                 session.run(name)
             session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
+            session.run("prune_reports")
         return len(old)
 
     def drop_outputs(self, kept_bytes: int, limit: int = 1000) -> int:

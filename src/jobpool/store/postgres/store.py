@@ -18,6 +18,7 @@ from jobpool.core.jobs.job import Enqueued, JobState, NewJob, Settlement
 from jobpool.core.jobs.uniform_batch import payloads_of
 from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.restoring import TOKEN_BITS
+from jobpool.core.rules.run_report import StoreReport
 from jobpool.errors import StoreError
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.operations.enqueue import job_rows, stamp_of
@@ -278,6 +279,14 @@ class PostgresStore(
         """See `Store.concerns`."""
         with self._server.reading() as session:
             return concerns(session)
+
+    def load(self) -> StoreReport:
+        """See `Store.load`."""
+        with self._database.reading() as session:
+            ((waits, connections, most),) = session.rows("load")
+        return StoreReport(
+            lock_waits=waits, connections=connections, connections_max=most
+        )
 
     def capacity(self, memory_bytes: int) -> list[CapacityFact]:
         """See `Store.capacity`; the server's memory is not this machine's."""

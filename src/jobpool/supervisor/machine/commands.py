@@ -21,6 +21,7 @@ from jobpool.core.jobs.job import (
     Throttle,
 )
 from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.run_report import RunReport
 from jobpool.errors import JobpoolError
 from jobpool.sandbox.protocol.messages import RunJob, ToChild
 
@@ -211,6 +212,12 @@ class Enqueue(msgspec.Struct, frozen=True):
     """It may see other jobs: the one that holds a key of these, for one."""
 
 
+class Report(msgspec.Struct, frozen=True):
+    """Write what this supervisor reports of itself, with whatever is written next."""
+
+    report: RunReport
+
+
 class Observe(msgspec.Struct, frozen=True):
     """Report an event to the observer."""
 
@@ -258,6 +265,7 @@ Command = (
     | BlockBuckets
     | ReportRequests
     | Enqueue
+    | Report
     | Observe
     | Finish
 )

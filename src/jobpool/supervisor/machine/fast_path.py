@@ -27,6 +27,7 @@ from jobpool.supervisor.machine.attempts.running import Running
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.machine.state.backpressure import SMALL_BYTES
 from jobpool.supervisor.machine.state.pool import Pool
+from jobpool.supervisor.machine.state.recent_ends import RecentEnds
 from jobpool.supervisor.machine.state.slot import Slot, SlotState
 from jobpool.supervisor.machine.state.step import Step
 from jobpool.supervisor.machine.state.usage import Usage
@@ -42,6 +43,7 @@ class FastPath:
         running: goes on with the slot's next job, or without one.
         gates: may need every end, as of a kind that has crashed lately.
         usage: counts what they have used.
+        ends: counts how they have ended.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class FastPath:
         *,
         gates: Sequence[Gate],
         usage: Usage,
+        ends: RecentEnds,
     ) -> None:
         self._step = step
         self._pools = pools
@@ -60,6 +63,7 @@ class FastPath:
         self._running = running
         self._gates = gates
         self._usage = usage
+        self._ends = ends
 
     def take(self, slot: Slot, frames: Sequence[FromChild], first: int) -> int:
         """Account for the plain successes that a slot's messages begin with.
@@ -116,6 +120,7 @@ class FastPath:
         for kind, (peaks_bytes, durations_s) in used.items():
             self._pools[slot.pool].took(kind, durations_s)
             self._usage.succeeded(kind, slot.pool, peaks_bytes, durations_s)
+            self._ends.succeeded(kind, len(durations_s))
         step.permits_freed |= laned
         step.settle_plain(ended)
         step.report(events or ())

@@ -16,6 +16,7 @@ from jobpool.core.config.settings import Settings
 from jobpool.core.jobs.job import PermitAnswer, PermitAsk
 from jobpool.core.jobs.memory_trail import Trail
 from jobpool.core.rules.circuit_breaker import Saved
+from jobpool.core.rules.run_report import HostReport, StoreReport
 from jobpool.sandbox.protocol.messages import Answer, FromChild
 from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.store.records import LeaseBatch
@@ -237,11 +238,16 @@ class Notified(msgspec.Struct, frozen=True):
 
 
 class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Free capacity of the host, sampled for pools with a range of sizes."""
+    """How the host and the store are: for pools with a size range, and to report."""
 
-    due: Mapping[str, int]
-    cpu_idle_share: float
-    available_bytes: int
+    due: Mapping[str, int] = {}
+    """Due jobs that nothing holds back, of pools with a range of sizes."""
+    oldest_s: Mapping[str, float] = {}
+    """For how long the oldest of them has waited, of pools that scale on that."""
+    usual_bytes: Mapping[str, int] = {}
+    """What attempts were seen to use, of pools that scale on memory."""
+    host: HostReport
+    store: StoreReport = StoreReport()
 
 
 class HostKilled(msgspec.Struct, frozen=True):

@@ -34,11 +34,13 @@ from jobpool.supervisor.machine.dispatch.dispatcher import Dispatcher
 from jobpool.supervisor.machine.dispatch.fencing import LAPSED, UNRENEWED, Fencing
 from jobpool.supervisor.machine.fast_path import FastPath
 from jobpool.supervisor.machine.pools.application import Loading
+from jobpool.supervisor.machine.pools.reports import Reports
 from jobpool.supervisor.machine.pools.scaling import Scaling
 from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.machine.shutdown import REQUESTS, Mode, Request, Shutdown
 from jobpool.supervisor.machine.state.places import Places
 from jobpool.supervisor.machine.state.pool import Pool
+from jobpool.supervisor.machine.state.recent_ends import RecentEnds
 from jobpool.supervisor.machine.state.slot import (
     ACTIONS,
     FRAME_EVENTS,
@@ -88,7 +90,8 @@ class Machine:
         self._starting = Starting(step, self.pools, rest=idle.rest, freed=self._freed)
         progress = ProgressReports(step)
         self.usage = usage = Usage()
-        accounting = Accounting(step, self.pools, progress, usage)
+        ends = RecentEnds()
+        accounting = Accounting(step, self.pools, progress, usage, ends)
         self._completions = accounting.completions
         killing = Killing(
             step,
@@ -120,9 +123,10 @@ class Machine:
             probation=probation,
         )
         self._fast_path = FastPath(
-            step, self.pools, progress, running, gates=gates, usage=usage
+            step, self.pools, progress, running, gates=gates, usage=usage, ends=ends
         )
-        self._scaling = Scaling(step, self.pools, self._starting, idle)
+        self._scaling = Scaling(step, self.pools, self._starting, idle, gates)
+        self._reports = Reports(step, self.pools, gates, ends)
         self._fencing = Fencing(
             step, self.pools, self._dispatcher, fill=self._scaling.fill
         )
@@ -181,7 +185,7 @@ class Machine:
             inp.PermitsAnswered: permits.answered,
             inp.CancelAsked: self._cancel_asked,
             inp.Notified: lambda _e: self._dispatcher.hint(),
-            inp.HostSeen: self._scaling.host_seen,
+            inp.HostSeen: self._host_seen,
             inp.HostKilled: breakers.host_killed,
             inp.BreakersSeen: breakers.seen,
             inp.Reload: self._reload,
@@ -252,6 +256,10 @@ class Machine:
     def next_deadline_s(self) -> float:
         """Return the monotonic time at which a `Tick` is due."""
         return self._dispatcher.next_s(at_latest_s=self._step.earliest_s)
+
+    def _host_seen(self, event: inp.HostSeen) -> None:
+        self._scaling.host_seen(event)
+        self._reports.host_seen(event)
 
     def _known(self, registry: Registry) -> None:
         """Every zygote is up."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-import psutil
-
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
-from jobpool.core.config.settings import Settings
+from jobpool.core.config.settings import ScaleOn, Settings
+from jobpool.core.rules.run_report import HostReport
+from jobpool.core.rules.sketch import Counts, Measure, quantile
 from jobpool.errors import StoreUnavailable
 from jobpool.store.protocol import Store
 from jobpool.store.records import Renewal
@@ -39,6 +40,13 @@ CANCELS_EVERY_S = 0.5
 AFTER_WAKE_S = 0.01
 """A wake-up is nearly always for a new job, which is leased meanwhile."""
 HOST_EVERY_S = 1.0
+REPORT_EVERY_S = 5.0
+"""As often the host is looked at if nothing depends on that but the report."""
+USUAL_EVERY_S = 60.0
+USUAL_SHARE = 0.99
+"""Of a kind's attempts need no more than what is called usual."""
+USUAL_LEAST = 20
+"""Fewer attempts tell nothing."""
 UNKNOWN_EVERY_S = 60.0
 DUE_MAX = 1000
 CONCERNS_EVERY_S = 60.0
@@ -77,6 +85,7 @@ class Housekeeping(threading.Thread):
         usage: what ended attempts have used.
         ticking: keeps schedules.
         other_pools: finds jobs that are not in their kind's own pool.
+        look: looks at the host.
         clock: for durations and the times of events.
     """
 
@@ -89,6 +98,7 @@ class Housekeeping(threading.Thread):
         usage: Usage,
         ticking: Ticking,
         other_pools: OtherPools,
+        look: Callable[[], HostReport],
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-housekeeping", daemon=True)
@@ -97,6 +107,7 @@ class Housekeeping(threading.Thread):
         self._store = store
         self._usage = usage
         self._ticking = ticking
+        self._look = look
         self._clock = clock
         self._closing = threading.Event()
         self._woken = threading.Event()
@@ -126,9 +137,13 @@ class Housekeeping(threading.Thread):
         if not store.shared:
             every_s = settings.lease_ttl_s / RENEW_SHARE
             self._turns.insert(0, self._turn(self._renew, every_s))
-        if any(pool.size_min != pool.size_max for pool in settings.pools):
-            psutil.cpu_percent()  # the first call only sets its starting point
-            self._turns.append(self._turn(self._host, HOST_EVERY_S))
+        ranged = [pool for pool in settings.pools if pool.size_min != pool.size_max]
+        self._ranged = {pool.name for pool in ranged}
+        self._usual_bytes: dict[str, int] = {}
+        host_every_s = HOST_EVERY_S if ranged else REPORT_EVERY_S
+        self._turns.append(self._turn(self._host, host_every_s))
+        if any(pool.scale_on is ScaleOn.MEMORY for pool in ranged):
+            self._turns.append(self._turn(self._usual, USUAL_EVERY_S))
 
     def run(self) -> None:
         """Leave chores until closed."""
@@ -252,10 +267,37 @@ class Housekeeping(threading.Thread):
         return events
 
     def _host(self, store: Store) -> Posts:
+        kinds = self._store.kinds
+        ranged = {pool: kinds[pool] for pool in self._ranged if pool in kinds}
+        aging = {
+            pool.name: ranged[pool.name]
+            for pool in self.settings.pools
+            if pool.scale_on is ScaleOn.AGE and pool.name in ranged
+        }
         return (
             inp.HostSeen(
-                due=store.due(self._store.kinds, DUE_MAX),
-                cpu_idle_share=1.0 - psutil.cpu_percent() / 100.0,
-                available_bytes=psutil.virtual_memory().available,
+                due=store.due(ranged, DUE_MAX) if ranged else {},
+                oldest_s=store.oldest_due(aging) if aging else {},
+                usual_bytes=self._usual_bytes,
+                host=self._look(),
+                store=self._store.commits.added_to(store.load()),
             ),
         )
+
+    def _usual(self, store: Store) -> Posts:
+        """Find out what attempts use, by pool: that of the kind that uses most."""
+        usual: dict[str, int] = {}
+        counts: defaultdict[tuple[str, str], dict[int, Counts]] = defaultdict(dict)
+        for row in store.sketches():
+            if row.measure is Measure.MEMORY and row.pool in self._ranged:
+                buckets = counts[row.pool, row.kind]
+                before = buckets.get(row.bucket, Counts(0))
+                buckets[row.bucket] = Counts(
+                    before.attempts + row.attempts, before.censored + row.censored
+                )
+        for (pool, _), buckets in counts.items():
+            found = quantile(buckets, USUAL_SHARE)
+            if found and sum(one.attempts for one in buckets.values()) >= USUAL_LEAST:
+                usual[pool] = max(usual.get(pool, 0), round(found.value))
+        self._usual_bytes = usual
+        return ()

@@ -8,6 +8,7 @@ from functools import partial
 
 from jobpool.core import events as ev
 from jobpool.core.jobs.job import Progress, Settlement, Start
+from jobpool.core.rules.run_report import RunReport
 from jobpool.store.protocol import Store
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
@@ -32,6 +33,8 @@ class Inbox:
     safety_notes: list[cmd.SafetyNote] = field(default_factory=list)
     chores: list[Chore] = field(default_factory=list)
     permits: PermitBatch = field(default_factory=PermitBatch)
+    report: RunReport | None = None
+    """It is written with something else, and wakes nobody."""
 
     def take(self, command: cmd.Command) -> None:
         """Add a command."""
@@ -50,6 +53,8 @@ class Inbox:
                 self.permits.take(command)
             case cmd.ReportRequests():
                 self.chores.append(partial(report_requests, command))
+            case cmd.Report():
+                self.report = command.report
             case cmd.Clear() | cmd.SaveBreaker() | cmd.Leaving():
                 self.safety_notes.append(command)
             case _:

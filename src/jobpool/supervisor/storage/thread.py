@@ -26,17 +26,16 @@ from pathlib import Path
 from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Settlement
+from jobpool.core.rules.run_report import RunReport
 from jobpool.errors import (
     JobpoolError,
-    KeyConflict,
     OutcomeUnknown,
-    QueueFull,
     StoreError,
     StoreRefused,
     StoreWentBack,
     UsageError,
 )
-from jobpool.sandbox.protocol.messages import Answer, FrameError, encode
+from jobpool.sandbox.protocol.messages import Answer
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.protocol import Store, is_shared
 from jobpool.store.records import LeaseBatch, Receipt
@@ -44,9 +43,11 @@ from jobpool.store.statements.parameters import newest_beats
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.os_priority import going_first
-from jobpool.supervisor.storage.inbox import Chore, Inbox
+from jobpool.supervisor.storage.answers import may_wait, refusal, refuse_endless
+from jobpool.supervisor.storage.inbox import Chore, Inbox, Posts
 from jobpool.supervisor.storage.outbox import Outbox
 from jobpool.supervisor.storage.permits import FreedPermits, PermitBatch
+from jobpool.supervisor.storage.reports import Commits, PendingReport
 
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 5.0
@@ -93,6 +94,9 @@ class StoreThread(threading.Thread):
         """When settlements were last written."""
         self._lingers = False
         """The thread waits for more to commit: more of the same does not wake it."""
+        self._report = PendingReport()
+        self.commits = Commits()
+        """Those with ends or starts; for this thread."""
         self._tried_last = False
         """The outbox was tried once more after the close."""
         self._trouble_since_s: float | None = None
@@ -208,6 +212,7 @@ class StoreThread(threading.Thread):
 
     def _serve(self, store: Store, batch: Inbox) -> None:
         self._outbox.add(batch.settlements)
+        self._report.take(batch.report, self._clock.monotonic_s())
         is_to_be_checked = self._trouble_since_s is not None and self.known.is_set
         is_sure = not is_to_be_checked or self._confirm(store, batch)
         if self.is_lost:
@@ -223,6 +228,8 @@ class StoreThread(threading.Thread):
         if self._outbox.in_doubt and self._trouble_since_s is None:
             self._reconcile(store)
         store.tidy(waited_for=bool(self._inbox))
+        if is_well and self._report.is_overdue(self._clock.monotonic_s()):
+            self._do_chores(store, (self._report_alone,))
         self._do_chores(store, batch.chores)
         self._wake_for_permits(store, len(due) + len(batch.permits.returns))
         for text in store.damaged_rows():
@@ -245,6 +252,10 @@ class StoreThread(threading.Thread):
             for event in said:
                 self._post(event)
 
+    def _report_alone(self, store: Store) -> Posts:
+        self._report.written(self._report.write(store, self._run_id))
+        return ()
+
     def _confirm(self, store: Store, batch: Inbox) -> bool:
         """After trouble: say whether it is the store that it was, and answers."""
         try:
@@ -259,7 +270,7 @@ class StoreThread(threading.Thread):
         self._outbox.discard()
         refused = self.refusal or StoreWentBack("the store went back in time")
         for ask in batch.asks:
-            self._post(inp.Stored(ask.slot, ask.child, _refusal(ask.ask, refused)))
+            self._post(inp.Stored(ask.slot, ask.child, refusal(ask.ask, refused)))
         self._unanswered(batch.permits)
         if batch.lease is not None:
             self._post(inp.GrantFailed())
@@ -273,13 +284,17 @@ class StoreThread(threading.Thread):
         Returns:
             Whether it is written.
         """
-        apart = [ask for ask in batch.asks if self.shared and _may_wait(ask)]
+        apart = [ask for ask in batch.asks if self.shared and may_wait(ask)]
         together = [ask for ask in batch.asks if ask not in apart]
         # A lease alone is a transaction by itself, which saves a savepoint.
         lease_only = not (due or batch.starts or batch.progress or together)
+        report: RunReport | None = None
+        began_s = self._clock.monotonic_s()
         try:
             with nullcontext() if lease_only else store.transaction():
                 receipts = self._write_ends(store, batch, due)
+                if not lease_only:
+                    report = self._report.write(store, self._run_id)
                 answers = [self._store_asked(store, ask) for ask in together]
                 grant = (
                     None
@@ -290,6 +305,9 @@ class StoreThread(threading.Thread):
             self._failed(batch, due, exc)
             return False
         self._well()
+        if not lease_only:
+            self._report.written(report)
+            self.commits.took(self._clock.monotonic_s() - began_s)
         self.saves += _count_saves(batch.safety_notes)
         self._outbox.answered(due, receipts)
         if receipts:
@@ -367,7 +385,7 @@ class StoreThread(threading.Thread):
         try:
             answer = self._store_asked(store, ask)
         except StoreError as exc:
-            answer = inp.Stored(ask.slot, ask.child, _refusal(ask.ask, exc))
+            answer = inp.Stored(ask.slot, ask.child, refusal(ask.ask, exc))
         self._post(answer)
 
     def _reconcile(self, store: Store) -> None:
@@ -385,11 +403,11 @@ class StoreThread(threading.Thread):
                 answer = Answer(ask.ask, store.enqueue(ask.jobs))
             else:
                 answer = Answer(ask.ask, [], found=store.get(ask.reads))
-                _refuse_endless(answer, ask.reads)
+                refuse_endless(answer, ask.reads)
         except (UsageError, JobpoolError) as exc:
             if isinstance(exc, StoreError):
                 raise
-            answer = _refusal(ask.ask, exc, may_read=ask.may_read)
+            answer = refusal(ask.ask, exc, may_read=ask.may_read)
         return inp.Stored(ask.slot, ask.child, answer)
 
     def _failed(
@@ -399,7 +417,7 @@ class StoreThread(threading.Thread):
         if isinstance(error, OutcomeUnknown):
             self._outbox.doubt(due)
         for ask in batch.asks:
-            self._post(inp.Stored(ask.slot, ask.child, _refusal(ask.ask, error)))
+            self._post(inp.Stored(ask.slot, ask.child, refusal(ask.ask, error)))
         self._unanswered(batch.permits)
         if batch.lease is not None:
             self._post(inp.GrantFailed())
@@ -496,33 +514,3 @@ def _write(store: Store, run_id: str, safety_notes: Sequence[cmd.SafetyNote]) ->
 def _count_saves(safety_notes: Sequence[cmd.SafetyNote]) -> int:
     """Count the breakers among them."""
     return sum(isinstance(one, cmd.SaveBreaker) for one in safety_notes)
-
-
-def _may_wait(ask: cmd.Enqueue) -> bool:
-    return any(job.key is not None or job.unique is not None for job in ask.jobs)
-
-
-def _refuse_endless(answer: Answer, job_id: int) -> None:
-    """Refuse an answer too long to send: only a manual edit can make such a job.
-
-    Raises:
-        UsageError: it is longer than a message may be.
-    """
-    try:
-        encode(answer)
-    except FrameError as exc:
-        raise UsageError(
-            f"job {job_id} cannot be read in a handler: {exc}. Its row was edited "
-            f"outside jobpool; see `jobpool show {job_id}`"
-        ) from exc
-
-
-def _refusal(ask: int, error: JobpoolError, *, may_read: bool = False) -> Answer:
-    answer = Answer(ask, None, error_class=type(error).__name__, error=str(error))
-    if isinstance(error, KeyConflict):
-        answer.job_id = error.job_id
-        if may_read:
-            answer.encoded = list(error.encoded)
-    elif isinstance(error, QueueFull):
-        answer.full = error.__dict__
-    return answer

@@ -11,6 +11,7 @@ from jobpool.core import events as ev
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.limits import PoolLimits
+from jobpool.core.rules.run_report import HostReport
 from jobpool.errors import AppError, ConfigError
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
@@ -173,8 +174,7 @@ def test_a_pool_grows_while_jobs_wait_and_shrinks_without_killing() -> None:
         world.step(
             inp.HostSeen(
                 due={"cpu": len(world.queue["cpu"])},
-                cpu_idle_share=idle_share,
-                available_bytes=2**34,
+                host=HostReport(cpu_busy=1.0 - idle_share, available_bytes=2**34),
             )
         )
 

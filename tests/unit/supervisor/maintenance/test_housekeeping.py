@@ -10,6 +10,7 @@ import pytest
 
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.settings import Settings
+from jobpool.core.rules.run_report import HostReport
 from jobpool.core.rules.sketch import Measure
 from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from jobpool.store.contract.watermark import Watermark
@@ -46,6 +47,7 @@ def keeper(chores: list[str]) -> Iterator[Housekeeping]:
         usage=Usage(),
         ticking=Ticking("own", SystemClock()),
         other_pools=OtherPools(store),
+        look=HostReport,
         clock=SystemClock(),
     )
     yield keeper

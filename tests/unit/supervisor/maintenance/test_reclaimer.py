@@ -15,6 +15,7 @@ from jobpool.core.config.settings import Settings
 from jobpool.core.event_lines import human_line
 from jobpool.core.jobs.job import JobState, Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.run_report import HostReport
 from jobpool.core.rules.suspects import Deaths
 from jobpool.store.records import Receipt, Run
 from jobpool.supervisor.machine.state.usage import Usage
@@ -306,6 +307,7 @@ def test_a_concern_is_reported_once_in_ten_minutes(rig: Rig) -> None:
         usage=Usage(),
         ticking=Ticking("own", SystemClock()),
         other_pools=OtherPools(rig.thread),
+        look=HostReport,
         clock=clock,
     )
     rig.store.worries = ["a transaction is open for 60 s", "the disk is nearly full"]

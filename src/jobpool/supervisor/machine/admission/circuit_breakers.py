@@ -33,6 +33,7 @@ class CircuitBreakers(Gate):
         step: shared by all parts of the machine.
     """
 
+    cause = "crashes"
     sorts_out = True
 
     def __init__(self, step: Step) -> None:

@@ -29,6 +29,7 @@ the store asked (`Step.recheck`).
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Protocol
 
 from jobpool.supervisor.machine.state.pool import Pool
@@ -41,6 +42,8 @@ class Gate(Protocol):
     It says what it admits, and overrides of the rest what it needs.
     """
 
+    cause: str
+    """One word for what its jobs wait for: `status` has it."""
     sorts_out: bool = False
     """It refuses jobs anywhere in the backlog; they go back. Else the first waits."""
 
@@ -92,3 +95,8 @@ class Gate(Protocol):
     def keep_time(self) -> None:
         """Do what is due, and set the wake-up for what is due next."""
         return
+
+
+def what_shuts(gates: Iterable[Gate], pool: Pool) -> str:
+    """Return what keeps everything of a pool from beginning; "": nothing does."""
+    return next((gate.cause for gate in gates if gate.shuts(pool)), "")

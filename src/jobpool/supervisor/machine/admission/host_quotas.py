@@ -26,6 +26,7 @@ class HostQuotas(Gate):
         places: who holds what; requests of running handlers count as well.
     """
 
+    cause = "quota"
     sorts_out = True
 
     def __init__(self, step: Step, places: Places) -> None:

@@ -34,6 +34,8 @@ class MemoryGate(Gate):
         budget_bytes: for all attempts together; None: no limit.
     """
 
+    cause = "memory"
+
     def __init__(
         self, step: Step, pools: Mapping[str, Pool], budget_bytes: int | None
     ) -> None:

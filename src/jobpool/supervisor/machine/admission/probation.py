@@ -50,6 +50,8 @@ class Probation(Gate):
         first_s: the shortest probation.
     """
 
+    cause = "suspects"
+
     def __init__(
         self,
         step: Step,

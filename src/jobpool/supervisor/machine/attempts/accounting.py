@@ -21,6 +21,7 @@ from jobpool.supervisor.machine.attempts.completions import Completions
 from jobpool.supervisor.machine.attempts.progress import ProgressReports
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.machine.state.pool import Pool
+from jobpool.supervisor.machine.state.recent_ends import RecentEnds
 from jobpool.supervisor.machine.state.slot import Assigned, Slot
 from jobpool.supervisor.machine.state.step import Step
 from jobpool.supervisor.machine.state.usage import Usage
@@ -34,6 +35,7 @@ class Accounting:
         pools: by name.
         progress: has what is still to be written of a running attempt.
         usage: counts what the attempts have used.
+        ends: counts how they have ended.
     """
 
     def __init__(
@@ -42,11 +44,13 @@ class Accounting:
         pools: Mapping[str, Pool],
         progress: ProgressReports,
         usage: Usage,
+        ends: RecentEnds,
     ) -> None:
         self._step = step
         self._pools = pools
         self._progress = progress
         self._usage = usage
+        self._ends = ends
         self.completions = Completions(step)
 
     def end(self, slot: Slot, job: Assigned, ending: Ending, done: Done | None) -> None:
@@ -68,6 +72,8 @@ class Accounting:
             waits = True
             self.completions.keep(job, slot.name, settlement)
         pool = self._pools[slot.pool]
+        is_throttled = ending.throttled is not None
+        self._ends.ended(lease.kind, settlement.outcome, throttled=is_throttled)
         pool.took(lease.kind, [ending.evidence.duration_s or 0.0])
         if settlement.outcome is not None and settlement.unknown_for_ms is None:
             self._usage.ended(

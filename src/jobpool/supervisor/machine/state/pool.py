@@ -32,6 +32,7 @@ more of faster ones, so that one commit leases many of them."""
 RESERVE_S = 0.016
 """Work leased for slots that are free soon, at least one job: a few times what a lease
 takes, during which they would stand still."""
+FIXED = "its size is fixed"
 LATE_S = 1.0
 """As long as any leased job waits for a slot."""
 
@@ -84,6 +85,12 @@ class Pool:
         self.fork_failures = 0
         self.drain_until_s: float | None = None
         self.idle_since_s: float | None = None
+        self.wanted = 0
+        """The size that it would have if nothing kept it from growing."""
+        self.why = FIXED if settings.size_min == settings.size_max else ""
+        """Why it has its size."""
+        self.grown: deque[tuple[float, int]] = deque()
+        """When it last grew, and by how many children."""
         self.durations = Durations()
         """Those of all its kinds together."""
         self._durations_by_kind: dict[str, Durations] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from jobpool.supervisor.machine.pools.scaling import PoolView, wanted_size
 from jobpool.supervisor.machine.state.durations import AHEAD_MAX, BRISK_S, Durations
 from jobpool.supervisor.machine.state.polling import (
     CROWDED_FIRST_S,
@@ -16,8 +15,6 @@ from jobpool.supervisor.machine.state.polling import (
 from jobpool.supervisor.machine.state.pool import HELD_MAX, HELD_MAX_BYTES, Pool
 from jobpool.supervisor.machine.state.slot import SlotState
 from support.machine.world import pool as pool_settings
-
-GIB = 2**30
 
 
 def test_polls_become_rarer_until_a_hint() -> None:
@@ -50,48 +47,6 @@ def test_a_failing_store_is_left_alone_for_longer() -> None:
     pace = Polling()
     pace.failed(now_s=100.0)
     assert pace.next_s >= 100.1
-
-
-def view(**fields: object) -> PoolView:
-    """Return a pool of 2 in a range of 1 to 8 on an idle host, changed as given."""
-    base: dict[str, object] = {
-        "size": 2,
-        "size_min": 1,
-        "size_max": 8,
-        "busy": 2,
-        "due": 0,
-        "idle_for_s": 0.0,
-        "idle_shrink_s": 60.0,
-        "cpu_idle_share": 0.9,
-        "available_bytes": 64 * GIB,
-        "child_bytes": GIB,
-    }
-    return PoolView(**(base | fields))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("fields", "size"),
-    [
-        ({}, 2),
-        ({"due": 1}, 3),
-        ({"due": 100}, 4),
-        ({"due": 100, "size": 7, "busy": 7}, 8),
-        ({"due": 100, "busy": 1}, 2),
-        ({"due": 100, "cpu_idle_share": 0.05}, 2),
-        ({"due": 100, "available_bytes": GIB}, 2),
-        ({"due": 100, "available_bytes": 2 * GIB}, 3),
-        ({"busy": 1, "idle_for_s": 61.0}, 1),
-        ({"busy": 0, "idle_for_s": 61.0, "size": 1}, 1),
-        ({"busy": 1, "idle_for_s": 30.0}, 2),
-        ({"size": 20, "busy": 20}, 8),
-        ({"size": 0, "busy": 0}, 1),
-    ],
-)
-def test_a_pools_size_follows_its_load_and_the_host(
-    fields: dict[str, object], size: int
-) -> None:
-    """It grows for waiting jobs as the host allows, shrinks by one, stays in range."""
-    assert wanted_size(view(**fields)) == size
 
 
 def test_one_slow_attempt_makes_a_kind_slow() -> None:

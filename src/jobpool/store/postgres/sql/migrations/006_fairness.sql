@@ -204,3 +204,10 @@ DROP INDEX CONCURRENTLY IF EXISTS jobpool.jobs_of_tenant;
 CREATE INDEX CONCURRENTLY jobs_of_tenant
 ON jobpool.jobs (tenant, run_at_ms)
 WHERE state = 'runnable' AND tenant IS NOT NULL;
+
+-- Reports of runs, as JSON: the newest one of each.
+CREATE TABLE jobpool.reports (
+  run_id text COLLATE "C" PRIMARY KEY,
+  at_ms bigint NOT NULL,
+  report text COLLATE "C" NOT NULL
+);

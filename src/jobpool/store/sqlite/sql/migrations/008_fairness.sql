@@ -146,3 +146,10 @@ FROM jobpool_debounced AS d;
 CREATE INDEX jobpool_jobs_of_tenant
 ON jobpool_jobs (tenant, run_at_ms)
 WHERE state = 'runnable' AND tenant IS NOT NULL;
+
+-- Reports of runs, as JSON: the newest one of each.
+CREATE TABLE jobpool_reports (
+  run_id TEXT PRIMARY KEY NOT NULL CHECK (run_id < x''),
+  at_ms INTEGER NOT NULL CHECK (at_ms | 0 IS at_ms),
+  report TEXT NOT NULL CHECK (report < x'')
+) WITHOUT ROWID;

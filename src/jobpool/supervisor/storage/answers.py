@@ -1,0 +1,39 @@
+"""What a handler that asks the store is answered when it may not have what it asks."""
+
+from __future__ import annotations
+
+from jobpool.errors import JobpoolError, KeyConflict, QueueFull, UsageError
+from jobpool.sandbox.protocol.messages import Answer, FrameError, encode
+from jobpool.supervisor.machine import commands as cmd
+
+
+def may_wait(ask: cmd.Enqueue) -> bool:
+    """Say whether a key or unique text may be locked by others."""
+    return any(job.key is not None or job.unique is not None for job in ask.jobs)
+
+
+def refuse_endless(answer: Answer, job_id: int) -> None:
+    """Refuse an answer too long to send: only a manual edit can make such a job.
+
+    Raises:
+        UsageError: it is longer than a message may be.
+    """
+    try:
+        encode(answer)
+    except FrameError as exc:
+        raise UsageError(
+            f"job {job_id} cannot be read in a handler: {exc}. Its row was edited "
+            f"outside jobpool; see `jobpool show {job_id}`"
+        ) from exc
+
+
+def refusal(ask: int, error: JobpoolError, *, may_read: bool = False) -> Answer:
+    """Return the answer that tells of an error."""
+    answer = Answer(ask, None, error_class=type(error).__name__, error=str(error))
+    if isinstance(error, KeyConflict):
+        answer.job_id = error.job_id
+        if may_read:
+            answer.encoded = list(error.encoded)
+    elif isinstance(error, QueueFull):
+        answer.full = error.__dict__
+    return answer
