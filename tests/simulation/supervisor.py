@@ -411,6 +411,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
         (housekeeping, "BREAKERS_EVERY_S"),
         (housekeeping, "FORMATS_EVERY_S"),
         (lease_renewal, "RENEW_EVERY_S"),
+        (housekeeping, "RELEASE_EVERY_S"),
     )
 }
 """How often supervisors really check things."""
@@ -425,6 +426,8 @@ Few lives have schedules.
 BREAKERS_S = 5.0
 """As really: while things go wrong supervisors must hear of each other's."""
 FORMATS_S = 10.0
+RELEASE_S = 7200.0
+"""No job waits for another one here."""
 END_S = 2.0
 """After its drain window a supervisor that was told to end is gone."""
 RENEWALS = 5
@@ -453,7 +456,7 @@ def check_often(
     cancels_s, host_s = (max(each_s, quiet_s) for each_s in _COARSE_S[2:4])
     breakers_s = max(BREAKERS_S, quiet_s)
     checks = (*_COARSE_S[:2], cancels_s, host_s, *_COARSE_S[4:], breakers_s)
-    rare_s = (*checks, max(FORMATS_S, quiet_s), ttl_s / RENEWALS)
+    rare_s = (*checks, max(FORMATS_S, quiet_s), ttl_s / RENEWALS, RELEASE_S)
     for ((module, name), real), rare in zip(_FINE.items(), rare_s, strict=True):
         least_s = checks_s if name not in {"FACTOR", "RENEW_EVERY_S"} else 0.0
         is_real = often or (ticks and name in {"TICK_EVERY_S", "PUBLISH_EVERY_S"})
