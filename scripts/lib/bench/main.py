@@ -19,12 +19,14 @@ from pathlib import Path
 
 from peers import NotMeasured
 
-from bench import growth, plot, quotas, report
+from bench import admission, growth, plot, quotas, report
 from bench.report import Sample
 from bench.running import measure
 from bench.sections import FROM_FIGURES, FULL, NEVER, QUICK, SECTIONS, Scale
 
-NAMES = (*SECTIONS, "growth", "quotas")
+COMPARED = {"quotas": quotas.samples, "admission": admission.samples}
+"""Sections that may be compared with an older release."""
+NAMES = (*SECTIONS, "growth", *COMPARED)
 PLOTTED = ("throughput", "no-op: jobs/s")
 
 
@@ -65,7 +67,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--system", action="append", help="only this one, and jobpool")
     parser.add_argument("--rounds", type=int, metavar="N")
     parser.add_argument(
-        "--old", metavar="REVISION", help="of git: compare claims without quotas"
+        "--old", metavar="REVISION", help="of git: compare with it what is not in use"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write an SVG")
@@ -106,11 +108,11 @@ def measure_all(
             if name == "growth":
                 found += growth.samples(scale, number)
                 continue
-            if name == "quotas":
+            if name in COMPARED:
                 try:
-                    found += quotas.samples(scale, number, old)
+                    found += COMPARED[name](scale, number, old)
                 except NotMeasured as why:
-                    missing["quotas"] = str(why)
+                    missing[name] = str(why)
                 continue
             for trial in SECTIONS[name](scale):
                 label = f"{name}: {trial.what}: {trial.system}"

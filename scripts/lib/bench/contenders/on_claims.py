@@ -30,7 +30,7 @@ class Claimer:
 
     def __init__(self, wish: Mapping[str, Any]) -> None:
         self.run = wish["run"]
-        self.store = open_store(wish["url"])
+        self.store = open_store(wish["url"], **_limited(wish))
         self.ends: list[Settlement] = []
         self.quotas: dict[str, Any] = {}
         kinds = tuple(wish["kinds"])
@@ -77,14 +77,39 @@ class Claimer:
             **more,
         )
 
-    def fill(self, kind: str, count: int, values: int = 0) -> None:
+    def fill(
+        self, kind: str, count: int, values: int = 0, tenant: str | None = None
+    ) -> None:
         """Enqueue jobs, over so many values of what their quota counts by."""
-        jobs = [self._job(kind, values, n) for n in range(count)]
+        jobs = [self._job(kind, values, n, tenant) for n in range(count)]
         for begin in range(0, count, BULK):
             self.store.enqueue(jobs[begin : begin + BULK])
 
-    def _job(self, kind: str, values: int, n: int) -> NewJob:
-        more: dict[str, Any] = {}
+    def producing(self, kind: str, seconds: float, tenant: str | None = None) -> float:
+        """Enqueue jobs one by one; return how many a second."""
+        job, done, began_s = self._job(kind, 0, 0, tenant), 0, time.perf_counter()
+        while (spent_s := time.perf_counter() - began_s) < seconds:
+            self.store.enqueue([job])
+            done += 1
+        return done / spent_s
+
+    def refusal_ms(self, kind: str, times: int) -> float:
+        """Return the median time of an enqueue that is refused."""
+        from jobpool.errors import QueueFull  # noqa: PLC0415 - as below
+
+        job, took_ms = self._job(kind, 0, 0), []
+        for _ in range(times):
+            began_s = time.perf_counter()
+            try:
+                self.store.enqueue([job])
+            except QueueFull:
+                took_ms.append(1000 * (time.perf_counter() - began_s))
+            else:
+                sys.exit("bench: a job was accepted, not refused")
+        return statistics.median(took_ms)
+
+    def _job(self, kind: str, values: int, n: int, tenant: str | None = None) -> NewJob:
+        more: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
         if self.needs.get(kind):
             from jobpool.core.rules.quotas.lanes import lane_id  # noqa: PLC0415
 
@@ -146,6 +171,19 @@ class Claimer:
         """End the run."""
         self.store.end_run(self.run)
         self.store.close()
+
+
+def _limited(wish: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the limits on what waits, if any are wished for."""
+    if not wish.get("limits"):
+        return {}
+    from jobpool.core.rules.admission import Admission, Bound  # noqa: PLC0415 - newer
+
+    bounds = {
+        section: {name: Bound(**numbers) for name, numbers in of.items()}
+        for section, of in wish["limits"].items()
+    }
+    return {"admission": Admission(**bounds)}
 
 
 def _succeeded(lease: Lease) -> Settlement:
