@@ -4,7 +4,8 @@ import pytest
 
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.admission import Admission, Bound, OnFull
-from jobpool.errors import QueueFull
+from jobpool.errors import QueueFull, UsageError
+from jobpool.store.operations.producers.admission import StoredSight
 from support.store.storing import (
     begin_run,
     handed_back,
@@ -324,3 +325,26 @@ def test_it_is_told_what_is_full(limited, clock):
     assert [r.what for r in store.full() if r.what.startswith("tenant")] == [
         "tenant one", "tenant old",
     ]  # fmt: skip
+
+
+def test_what_takes_long_to_count_is_counted_before_others_have_to_wait(
+    limited, monkeypatch
+):
+    """Not in the transaction that stores; a wrong job is refused as ever."""
+    store = limited(depth("pools", "cpu", 20_000))
+    if not hasattr(store._database, "is_writing"):
+        return  # In memory nobody waits for another process.
+    within = []
+    look = StoredSight.look
+
+    def watched(sight, *what):
+        within.append(store._database.is_writing)
+        return look(sight, *what)
+
+    monkeypatch.setattr(StoredSight, "look", watched)
+    store.enqueue([THUMBNAIL] * 10)
+    assert within == [False]
+    store.enqueue([THUMBNAIL] * 2000)
+    assert within == [False, True]
+    with pytest.raises(UsageError, match="tenant"):
+        store.enqueue([new_job(tenant=["acme"])])

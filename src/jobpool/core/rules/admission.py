@@ -28,6 +28,8 @@ TRUST_S = 1.0
 """And only for so long."""
 SLOW_S = 0.01
 """A quicker look is repeated as often as it is needed."""
+MANY = 10_000
+"""To count so many may be slow; before the first look nobody knows."""
 PATIENCE = 9.0
 COUNTED_BEYOND = 10_000
 """So many jobs above a limit are counted; of more it is said that there are more."""
@@ -156,13 +158,23 @@ class Gauge:
     Attributes:
         bound: that.
         seen: what the last look has found.
+        is_slow: to look may take long.
     """
 
-    __slots__ = ("_room", "_stands_until_s", "_trusted", "_until_s", "bound", "seen")
+    __slots__ = (
+        "_room",
+        "_stands_until_s",
+        "_trusted",
+        "_until_s",
+        "bound",
+        "is_slow",
+        "seen",
+    )
 
     def __init__(self, bound: Bound) -> None:
         self.bound = bound
         self.seen = Seen()
+        self.is_slow = (bound.depth_max or 0) >= MANY
         self._room = 0
         self._trusted = 0
         self._until_s = float("-inf")
@@ -191,7 +203,8 @@ class Gauge:
         self._room = room
         self._trusted = int(room * TRUST_SHARE)
         self._until_s = began_s + trust_s
-        if ended_s - began_s >= SLOW_S:
+        self.is_slow = ended_s - began_s >= SLOW_S
+        if self.is_slow:
             self._stands_until_s = ended_s + PATIENCE * (ended_s - began_s)
 
     @property

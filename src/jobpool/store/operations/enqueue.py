@@ -88,6 +88,7 @@ class Enqueueing(ABC):
         if connection is not None:
             place = self._joined(connection)
         else:
+            self._foresee(jobs)
             place = self._waking() if wakes else self._database.writing()
         with place as session:
             check_new_jobs(jobs, self._database.known_ms(session))
@@ -98,6 +99,13 @@ class Enqueueing(ABC):
                 for chunk in chunks(jobs)
                 for answer in self._store(session, chunk)
             ]
+
+    def _foresee(self, jobs: Sequence[NewJob]) -> None:
+        """Count what takes long to count before the transaction begins."""
+        if self._database.is_writing or not self._entrance.is_slow(jobs):
+            return
+        with self._database.reading() as session:
+            self._entrance.foresee(jobs, StoredSight(self._database, session))
 
     def full(self) -> list[FullRow]:
         """See `Store.full`."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import msgspec
 
 from jobpool.core.jobs.job import TIME_MAX_MS, NewJob
-from jobpool.core.jobs.uniform_batch import UniformJobs
+from jobpool.core.jobs.uniform_batch import UniformJobs, representatives
 from jobpool.core.rules.admission import (
     COUNTED_BEYOND,
     RETRY_MAX_S,
@@ -151,6 +151,28 @@ class Entrance:
             queue.gauge.take(wanted[scope])
         return jobs
 
+    def is_slow(self, jobs: Sequence[NewJob]) -> bool:
+        """Say whether `admit` would look at something now that takes long."""
+        return not self.is_open and any(self._slow(jobs))
+
+    def foresee(self, jobs: Sequence[NewJob], sight: Sight) -> None:
+        """Look at what takes long outside of the transaction that stores the jobs.
+
+        Others would wait for that. What they store meanwhile is not counted, as while
+        a slow look is believed.
+        """
+        for scope, queue in self._slow(jobs):
+            self._look(scope, queue.gauge, sight)
+
+    def _slow(self, jobs: Sequence[NewJob]) -> Iterator[tuple[Scope, _Queue]]:
+        now_s = self._now_s()
+        found = map(_concerned_by, representatives(jobs))
+        # They are not checked yet.
+        for job in {one for one in found if all(isinstance(n or "", str) for n in one)}:
+            for scope, queue in self._concerned(job):
+                if queue.gauge.is_slow and not queue.gauge.is_known(len(jobs), now_s):
+                    yield scope, queue
+
     def refusal(
         self, full: QueueFull, jobs: Sequence[NewJob], sight: Sight
     ) -> QueueFull:
@@ -182,12 +204,15 @@ class Entrance:
         return found
 
     def _has_room(self, scope: Scope, queue: _Queue, jobs: int, sight: Sight) -> bool:
-        gauge, began_s = queue.gauge, self._now_s()
-        if not gauge.is_known(jobs, began_s):
-            most = (gauge.bound.depth_max or 0) + COUNTED_BEYOND
-            seen = sight.look(scope, gauge.bound, most)
-            gauge.look(seen, began_s, self._now_s())
+        gauge = queue.gauge
+        if not gauge.is_known(jobs, self._now_s()):
+            self._look(scope, gauge, sight)
         return jobs <= gauge.room
+
+    def _look(self, scope: Scope, gauge: Gauge, sight: Sight) -> None:
+        most, began_s = (gauge.bound.depth_max or 0) + COUNTED_BEYOND, self._now_s()
+        seen = sight.look(scope, gauge.bound, most)
+        gauge.look(seen, began_s, self._now_s())
 
     def _outlook(
         self, scope: Scope, queue: _Queue, job: Concerned, sight: Sight
