@@ -14,6 +14,13 @@ from jobpool.cli.jobs.state_names import WORDS
 from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import Evidence, JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.run_report import (
+    HostReport,
+    KindReport,
+    PoolReport,
+    RunReport,
+    StoreReport,
+)
 from jobpool.errors import FeatureHeldBack
 from support.store.cli_store import (
     CLEAR,
@@ -530,6 +537,39 @@ def test_status_names_the_supervisors_that_hold_a_feature_back(store):
     (found,) = rows(run("status", "--json"))
     outdated = {one["id"]: one["outdated"] for one in found["supervisors"]}
     assert (outdated, found["held_back"]) == ({"run-1": False, "old": True}, [])
+
+
+def test_status_says_why_a_pool_has_its_size(store):
+    """Of pools that could have another; with --signals, what tells of bottlenecks."""
+    ranged = msgspec.structs.replace(RUN, id="ranged", pools={"io": "2..8", "cpu": "4"})
+    store.begin_run(ranged, [KIND], 60.0)
+    why = "not grown: memory pressure 14 %"
+    report = RunReport(
+        pools={
+            "io": PoolReport(size=2, busy=2, wanted=6, why=why),
+            "cpu": PoolReport(size=4, busy=4, why="its size is fixed"),
+        },
+        kinds={"shop.fetch": KindReport(ends_per_s=1.5, timeouts=2, throttled=7)},
+        host=HostReport(cpu_busy=0.5, memory_pressure=14.0, available_bytes=2**30),
+        store=StoreReport(commit_p50_ms=1.5, commit_p99_ms=9.0, lock_waits=3),
+    )
+    store.put_report("ranged", report)
+    text = run("status").stdout
+    assert f"SIZES\npool io on {RUN.host}  2 of 2 busy  wants 6  {why}\n" in text
+    assert "its size is fixed" not in text
+    assert "HOSTS" not in text
+    told = run("status", "--signals").stdout
+    assert "cpu 50 % busy  pressure memory 14 %  1GiB free" in told
+    assert "commits 1.5 ms, P99 9 ms  3 wait for locks" in told
+    assert re.search(r"shop.fetch +1.5 +2 +7 +0", told)
+    (found,) = rows(run("status", "--json"))
+    (row,) = found["reports"]
+    assert row["pools"]["io"]["why"] == why
+    assert (row["supervisor"], row["host_signals"]["memory_pressure"]) == ("ranged", 14)
+    store.put_report(
+        "ranged", RunReport(pools={"cpu": PoolReport(size=4, holds="suspects")})
+    )
+    assert "its jobs wait for suspects" in run("status").stdout
 
 
 def test_status_warns_of_pools_that_nobody_serves(store):

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
+from jobpool.cli.diagnose import bottlenecks
 from jobpool.cli.diagnose import quotas as quotas_of
 from jobpool.cli.diagnose import schedules as schedules_of
 from jobpool.cli.diagnose.usage import KindUsage, print_figures, print_usage, usage_of
@@ -31,6 +32,7 @@ from jobpool.cli.presence import why_not_alive
 from jobpool.core.formats import feature_of
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
+from jobpool.core.rules.run_report import ReportRow
 from jobpool.store.protocol import Store
 from jobpool.store.records import (
     FigureRow,
@@ -73,6 +75,7 @@ class _Status(msgspec.Struct, frozen=True):
     suspects: list[SuspectRow]
     misfits: list[MisfitRow]
     breakers: list[Saved]
+    reports: list[ReportRow]
     figures: list[FigureRow]
     usage: list[KindUsage]
 
@@ -83,10 +86,20 @@ class _Status(msgspec.Struct, frozen=True):
     is_flag=True,
     help="Show each kind's observed memory and time beside its limits.",
 )
+@click.option(
+    "--signals",
+    is_flag=True,
+    help="Show the signals of each bottleneck: hosts, store, how kinds end.",
+)
 @store_flags
 @json_flag
 def status(
-    *, figures: bool, store: str | None, config: str | None, as_json: bool
+    *,
+    figures: bool,
+    signals: bool,
+    store: str | None,
+    config: str | None,
+    as_json: bool,
 ) -> None:
     """Show supervisors, pools and waiting jobs."""
     with opened(own_sources(store, config)) as found:
@@ -95,6 +108,8 @@ def status(
         print_json(encodable(_object(seen, figures=figures)))
     else:
         _print(seen, figures=figures)
+        if signals:
+            bottlenecks.print_signals(seen.reports, now_ms())
 
 
 def _read_status(store: Store, *, figures: bool) -> _Status:
@@ -113,6 +128,7 @@ def _read_status(store: Store, *, figures: bool) -> _Status:
         suspects=store.suspects(),
         misfits=store.misfits(),
         breakers=store.breakers(),
+        reports=store.run_reports(),
         figures=store.figures() if figures else [],
         usage=usage_of(store.sketches()) if figures else [],
     )
@@ -166,6 +182,7 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
         "quotas": quotas_of.summary(seen.quotas),
         "suspects": [msgspec.to_builtins(row) for row in seen.suspects],
         "misfits": [msgspec.to_builtins(row) for row in seen.misfits],
+        "reports": bottlenecks.summary(seen.reports, now),
         "crashing_kinds": [msgspec.to_builtins(row) for row in seen.breakers],
     }
     if figures:
@@ -235,6 +252,13 @@ def _print(seen: _Status, *, figures: bool) -> None:
     if pools:
         heading("POOLS")
         _print_pools(seen, pools)
+    ranged = {
+        (run.id, name)
+        for run in seen.runs
+        for name, text in run.pools.items()
+        if ".." in text
+    }
+    bottlenecks.print_sizes(seen.reports, ranged)
     _print_unserved(seen)
     _print_waiting(seen)
     _print_full(seen)

@@ -21,12 +21,14 @@ class PendingReport:
 
     def __init__(self) -> None:
         self._report: RunReport | None = None
-        self._since_s = 0.0
+        self._since_s = float("-inf")
+        """Since when it waits; the first one waits for nothing."""
+        self._has_written = False
 
     def take(self, report: RunReport | None, now_s: float) -> None:
         """Take a report, instead of the one that waits."""
         if report is not None:
-            if self._report is None:
+            if self._report is None and self._has_written:
                 self._since_s = now_s
             self._report = report
 
@@ -38,6 +40,8 @@ class PendingReport:
 
     def written(self, report: RunReport | None) -> None:
         """The transaction was committed."""
+        if report is not None:
+            self._has_written = True
         if self._report is report:
             self._report = None
 

@@ -1,0 +1,134 @@
+"""Why pools have their sizes, and the signals of each bottleneck, in `status`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from jobpool.cli.output import ago, heading, print_line, print_table, size
+from jobpool.core.rules.run_report import (
+    HostReport,
+    KindReport,
+    ReportRow,
+    StoreReport,
+)
+
+
+def summary(reports: Sequence[ReportRow], now_ms: int) -> list[dict[str, Any]]:
+    """Return what supervisors report, for programs."""
+    return [
+        {
+            "supervisor": row.run_id,
+            "host": row.host,
+            "pid": row.pid,
+            "age_s": (now_ms - row.at_ms) / 1000,
+            "pools": msgspec.to_builtins(row.report.pools),
+            "kinds": msgspec.to_builtins(row.report.kinds),
+            "host_signals": msgspec.to_builtins(row.report.host),
+            "store_signals": msgspec.to_builtins(row.report.store),
+        }
+        for row in reports
+    ]
+
+
+def print_sizes(reports: Sequence[ReportRow], ranged: set[tuple[str, str]]) -> None:
+    """Show why pools have their sizes, unless that is because they are fixed.
+
+    Args:
+        reports: what supervisors report.
+        ranged: runs and pools that have a range of sizes.
+    """
+    lines = [
+        (
+            f"pool {name} on {row.host}",
+            f"{pool.busy} of {pool.size} busy",
+            f"wants {pool.wanted}" if pool.wanted > pool.size else "",
+            pool.why if (row.run_id, name) in ranged else "",
+            f"its jobs wait for {pool.holds}" if pool.holds else "",
+        )
+        for row in reports
+        for name, pool in row.report.pools.items()
+        if (row.run_id, name) in ranged or pool.holds
+    ]
+    if lines:
+        heading("SIZES")
+        for line in lines:
+            print_line(*line)
+
+
+def print_signals(reports: Sequence[ReportRow], now_ms: int) -> None:
+    """Show the signals of each bottleneck: host, store, and how kinds end."""
+    if not reports:
+        return
+    heading("HOSTS")
+    for row in reports:
+        when = ago(row.at_ms, now_ms) or ""
+        print_line(f"{row.host}, {row.pid}", *_of_host(row.report.host), when)
+    heading("STORE (as supervisors see it)")
+    for row in reports:
+        print_line(f"{row.host}, {row.pid}", *_of_store(row.report.store))
+    kinds = merged_kinds(reports)
+    if kinds:
+        heading("ENDS (of the last minute)")
+        print_table(
+            ("KIND", "A SECOND", "TIMEOUTS", "THROTTLED", "OUT OF MEMORY"),
+            (
+                (
+                    kind,
+                    f"{one.ends_per_s:.3g}",
+                    *(one.timeouts, one.throttled, one.out_of_memory),
+                )
+                for kind, one in sorted(kinds.items())
+            ),
+            right=("A SECOND", "TIMEOUTS", "THROTTLED", "OUT OF MEMORY"),
+        )
+
+
+def merged_kinds(reports: Sequence[ReportRow]) -> dict[str, KindReport]:
+    """Return how kinds end on all hosts together."""
+    kinds: dict[str, KindReport] = {}
+    for row in reports:
+        for kind, one in row.report.kinds.items():
+            before = kinds.get(kind, KindReport())
+            kinds[kind] = KindReport(
+                ends_per_s=before.ends_per_s + one.ends_per_s,
+                timeouts=before.timeouts + one.timeouts,
+                throttled=before.throttled + one.throttled,
+                out_of_memory=before.out_of_memory + one.out_of_memory,
+                holds=before.holds or one.holds,
+            )
+    return kinds
+
+
+def _of_host(host: HostReport) -> tuple[str, ...]:
+    pressures = [
+        f"{name} {value:.0f} %"
+        for name, value in (
+            ("cpu", host.cpu_pressure),
+            ("memory", host.memory_pressure),
+            ("io", host.io_pressure),
+        )
+        if value is not None
+    ]
+    return (
+        f"cpu {host.cpu_busy:.0%} busy".replace("%", " %"),
+        f"pressure {', '.join(pressures)}" if pressures else "",
+        f"{size(host.available_bytes)} free",
+        f"swap {size(host.swap_used_bytes)}" if host.swap_used_bytes else "",
+        "SWAPPING" if host.swapping else "",
+    )
+
+
+def _of_store(store: StoreReport) -> tuple[str, ...]:
+    commits = "no commits lately"
+    if store.commit_p50_ms is not None:
+        commits = f"commits {store.commit_p50_ms:g} ms, P99 {store.commit_p99_ms:g} ms"
+    return (
+        commits,
+        "" if store.lock_waits is None else f"{store.lock_waits} wait for locks",
+        ""
+        if store.connections is None
+        else f"{store.connections} of {store.connections_max} connections",
+    )
