@@ -25,6 +25,7 @@ from figures import (
     postgres_store,
     prune,
     schedules,
+    shares,
     ticks,
 )
 from figures.ground import Ground, Section, read_sqlite, sqlite_store
@@ -47,6 +48,7 @@ def main() -> None:
         "prune": prune.beside_traffic,
         "schedules": schedules.year_of_ticks,
         "ticks": ticks.steps,
+        "shares": shares.flooded,
     }
     stores = {
         "sqlite": (on_sqlite, sqlite_store, read_sqlite),
