@@ -19,14 +19,15 @@ from pathlib import Path
 
 from peers import NotMeasured
 
-from bench import admission, growth, plot, quotas, report
+from bench import admission, fairness, growth, plot, quotas, report
 from bench.report import Sample
 from bench.running import measure
 from bench.sections import FROM_FIGURES, FULL, NEVER, QUICK, SECTIONS, Scale
 
+ALONE = {"growth": growth.samples, "fairness": fairness.samples}
 COMPARED = {"quotas": quotas.samples, "admission": admission.samples}
 """Sections that may be compared with an older release."""
-NAMES = (*SECTIONS, "growth", *COMPARED)
+NAMES = (*SECTIONS, *ALONE, *COMPARED)
 PLOTTED = ("throughput", "no-op: jobs/s")
 
 
@@ -105,8 +106,8 @@ def measure_all(
     for number in range(scale.rounds):
         for name in names:
             print(f"bench: round {number + 1}, {name} …", file=sys.stderr, flush=True)
-            if name == "growth":
-                found += growth.samples(scale, number)
+            if name in ALONE:
+                found += ALONE[name](scale, number)
                 continue
             if name in COMPARED:
                 try:

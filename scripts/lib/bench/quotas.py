@@ -118,7 +118,8 @@ def samples(scale: Scale, number: int, old: Path | None) -> Iterator[Sample]:
             yield from _supervised(scale, system, number, wish)
 
 
-def _pairs(scale: Scale) -> int:
+def pairs_of(scale: Scale) -> int:
+    """Return how many pairs of spells are compared."""
     return PAIRS_QUICK if scale.rounds == 1 else PAIRS
 
 
@@ -132,7 +133,7 @@ def fresh(system: str) -> Iterator[str]:
         yield f"sqlite:///{directory}/jobs.db"
 
 
-def _cycles(claimers: Sequence[Claimer], kinds: Sequence[str]) -> float:
+def cycles(claimers: Sequence[Claimer], kinds: Sequence[str]) -> float:
     """Let all of them lease and settle at the same time; return all jobs a second."""
     for claimer in claimers:
         claimer.ask("cycle", kinds=kinds, batch=BATCH, seconds=SPELL_S)
@@ -148,14 +149,14 @@ def _without(scale: Scale, system: str, number: int, old: Path) -> Iterator[Samp
             claimer = stack.enter_context(closing(Claimer(source)))
             claimer.call("open", url=url, run=f"r{n}", kinds=["plain"])
             found.append(claimer)
-        for pair in range(_pairs(scale)):
+        for pair in range(pairs_of(scale)):
             order = found if pair % 2 else found[::-1]
             rates = {}
             for claimer in order:
-                claimer.call("fill", kind="plain", count=_enough(rates.values()))
-                rates[claimer] = _cycles([claimer], ["plain"])
+                claimer.call("fill", kind="plain", count=enough(rates.values()))
+                rates[claimer] = cycles([claimer], ["plain"])
             first, second, new = (rates[claimer] for claimer in found)
-            at = number * _pairs(scale) + pair
+            at = number * pairs_of(scale) + pair
             what = "no quotas in use"
             yield Sample("quotas", f"{what}: over older", system, at, new / first)
             yield Sample(
@@ -163,7 +164,7 @@ def _without(scale: Scale, system: str, number: int, old: Path) -> Iterator[Samp
             )
 
 
-def _enough(rates: Any) -> int:
+def enough(rates: Any) -> int:
     """Return how many jobs a spell cannot use up."""
     return int(1.5 * SPELL_S * max(rates, default=40_000)) + 10 * BATCH
 
@@ -184,21 +185,21 @@ def _unbound(scale: Scale, system: str, number: int) -> Iterator[Sample]:
                     ]
                     for n, claimer in enumerate(sides[kind]):
                         claimer.call("open", url=url, run=f"r{n}", kinds=[kind], **more)
-                for pair in range(-1, _pairs(scale)):
+                for pair in range(-1, pairs_of(scale)):
                     order = ["plain", "laned"] if pair % 2 else ["laned", "plain"]
                     rates: dict[str, float] = {}
                     for kind in order:
                         sides[kind][0].call(
-                            "fill", kind=kind, count=_enough(rates.values())
+                            "fill", kind=kind, count=enough(rates.values())
                         )
-                        rates[kind] = _cycles(sides[kind], [kind])
+                        rates[kind] = cycles(sides[kind], [kind])
                     if pair < 0:
                         continue  # nobody had asked for anything before
                     yield Sample(
                         "quotas",
                         f"a {name} that does not bind, {count} claimers: over plain",
                         system,
-                        number * _pairs(scale) + pair,
+                        number * pairs_of(scale) + pair,
                         rates["laned"] / rates["plain"],
                     )
 

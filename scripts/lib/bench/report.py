@@ -68,6 +68,14 @@ BOUNDS = (
     ),
     Bound("idle", "20 slots: % of a core", US, None, most=0.5),
     *(
+        Bound("fairness", what, system, None, least=least, most=most)
+        for what, least, most in (
+            ("100 tenants: over plain", 0.9, None),
+            ("claim of 64 beside 10,000 tenants: times plain", None, 3),
+        )
+        for system in (US, "jobpool-postgresql")
+    ),
+    *(
         Bound("quotas", what, system, None, least=least, most=most)
         for what, least, most in (
             ("no quotas in use: over older", 0.98, None),

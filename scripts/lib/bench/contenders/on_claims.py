@@ -48,6 +48,15 @@ class Claimer:
                     numbers["rate"] = parse_rate(numbers["rate"])
                 self.quotas[name] = Quota(name=name, **numbers)
             more["limits"] = Limits(quotas=tuple(self.quotas.values()))
+        self.fair: str = wish.get("fair", "")
+        if self.fair:
+            from jobpool.core.rules.quotas.definition import (  # noqa: PLC0415 - newer
+                Limits,
+            )
+            from jobpool.core.rules.quotas.shares import PoolRule  # noqa: PLC0415
+
+            rule = PoolRule(name=POOL, fair=self.fair)
+            more["limits"] = Limits(pools=(rule,))
         run = Run(
             id=self.run,
             host="bench",
@@ -78,10 +87,19 @@ class Claimer:
         )
 
     def fill(
-        self, kind: str, count: int, values: int = 0, tenant: str | None = None
+        self,
+        kind: str,
+        count: int,
+        values: int = 0,
+        tenant: str | None = None,
+        tenants: int = 0,
     ) -> None:
-        """Enqueue jobs, over so many values of what their quota counts by."""
-        jobs = [self._job(kind, values, n, tenant) for n in range(count)]
+        """Enqueue jobs, over so many values of what their quota counts by.
+
+        And of one tenant, or over so many.
+        """
+        whose = [f"t{n}" for n in range(tenants)] or [tenant]
+        jobs = [self._job(kind, values, n, whose[n % len(whose)]) for n in range(count)]
         for begin in range(0, count, BULK):
             self.store.enqueue(jobs[begin : begin + BULK])
 
@@ -110,6 +128,10 @@ class Claimer:
 
     def _job(self, kind: str, values: int, n: int, tenant: str | None = None) -> NewJob:
         more: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
+        if self.fair:
+            from jobpool.core.rules.quotas.lanes import lane_id  # noqa: PLC0415
+
+            more["lane"] = lane_id(POOL, kind, 0, tenant, {})
         if self.needs.get(kind):
             from jobpool.core.rules.quotas.lanes import lane_id  # noqa: PLC0415
 
@@ -162,6 +184,12 @@ class Claimer:
             done += len(found)
             empty = 0 if found else empty + 1
         return done
+
+    def warm(self, kinds: Sequence[str], batch: int, claims: int) -> None:
+        """Claim and settle, so that all that has come is known."""
+        for _ in range(claims):
+            self._turn(kinds, batch)
+        self.settle()
 
     def hold(self, kinds: Sequence[str], count: int) -> int:
         """Lease so many, and keep them."""

@@ -186,7 +186,7 @@ LEFT JOIN LATERAL (
       AND n.kind = t.kind
       AND n.priority = t.priority
       AND coalesce(n.tenant, '') = t.who
-      AND n.waits AND n.open_at_ms = 0 AND n.blocked_by IS NULL
+      AND n.waits AND n.open_at_ms + 0 = 0 AND n.blocked_by IS NULL
       AND n.id <> ALL (
         ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(spent)s::jsonb))
       )
@@ -271,7 +271,7 @@ WHERE s.id = seen.id
     WHERE seen.fair = 'tenant'
       AND l.pool = s.pool AND l.kind = s.kind AND l.priority = s.priority
       AND coalesce(l.tenant, '') = s.who
-      AND l.waits AND l.open_at_ms = 0 AND l.blocked_by IS NULL
+      AND l.waits AND l.open_at_ms + 0 = 0 AND l.blocked_by IS NULL
     OFFSET 0
   )
   AND NOT EXISTS (

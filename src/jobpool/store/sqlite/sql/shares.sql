@@ -162,7 +162,7 @@ LEFT JOIN jobpool_lanes AS l ON l.id IN (
     FROM jobpool_lanes AS n
     WHERE :fair = 'tenant'
       AND n.pool = :pool AND n.kind = t.kind AND n.priority = t.priority
-      AND coalesce(n.tenant, '') = t.who
+      AND coalesce(n.tenant, '') = +t.who
       AND n.waits = 1 AND n.open_at_ms = 0 AND n.blocked_by IS NULL
       AND n.id NOT IN (SELECT value FROM json_each(:spent))
     ORDER BY n.vtime, n.id
@@ -240,7 +240,7 @@ WHERE id IN (
       FROM jobpool_lanes AS l
       WHERE json_extract(seen.value, '$[1]') = 'tenant'
         AND l.pool = s.pool AND l.kind = s.kind AND l.priority = s.priority
-        AND coalesce(l.tenant, '') = s.who
+        AND coalesce(l.tenant, '') = +s.who
         AND l.waits = 1 AND l.open_at_ms = 0 AND l.blocked_by IS NULL
     )
     AND NOT EXISTS (
