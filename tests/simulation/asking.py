@@ -9,6 +9,7 @@ from jobpool.sandbox.protocol.messages import (
     AskPermit,
     BlockBucket,
     PermitAnswered,
+    RequestEnded,
     ReturnPermit,
 )
 from support.store.history import Held, Returned
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from jobpool.sandbox.protocol.messages import RunJob
     from simulation.host import Tree
 
+DOWN_S = 4.0
 PERMITS = 3
 """So many an attempt takes, one after the other."""
 
@@ -57,6 +59,12 @@ def give_back(tree: Tree, frame: RunJob, n: int) -> None:
         now_s = tree.world.kernel.now_s
         tree.world.note(Returned(at_s=now_s, job=frame.id, token=frame.token, n=n))
     tree.send(ReturnPermit(frame.token, n))
+
+
+def request_ended(tree: Tree, frame: RunJob, bucket: tuple[str, str]) -> None:
+    """Say how a request has ended: the service is down every other few seconds."""
+    failed = bool(tree.world.kernel.now_s // DOWN_S % 2)
+    tree.send(RequestEnded(frame.token, *bucket, failed))
 
 
 def tell(tree: Tree, frame: RunJob, bucket: tuple[str, str], after_s: float) -> None:

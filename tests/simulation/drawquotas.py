@@ -6,6 +6,7 @@ from random import Random
 
 from msgspec.structs import replace
 
+from jobpool.core.rules.quotas.breaker import BreakerRule
 from jobpool.core.rules.quotas.definition import Need, Quota, Tenant
 from jobpool.core.rules.quotas.rate import Rate
 from simulation.plan import Fate, Fault, JobPlan, Plan, QuotasPlan
@@ -37,6 +38,8 @@ CHANGES = (
 )
 JUMPS_S = (-60.0, -5.0, 5.0, 60.0)
 VALUES = ("a", "b", "c")
+BREAKER = BreakerRule(window_s=10.0, requests=3, pause_s=2.0)
+"""Of what handlers ask for; their service is down every other few seconds."""
 
 
 def with_quotas(plan: Plan) -> Plan:
@@ -102,6 +105,7 @@ def _version(r: Random, kinds: list[str]) -> QuotasPlan:
             burst=None,
             per=r.choice(per),
             wait_s=r.choice((0.5, 2.0)),
+            breaker=BREAKER,
         ),
         Quota(name="disk", concurrency=r.choice((1, 2)), host_only=True),
     )

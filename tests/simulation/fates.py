@@ -379,6 +379,7 @@ def _permit(tree: Tree, frame: RunJob) -> None:
             later(tree, fate.again_in_s, lambda: go_on(n))
 
     def go_on(n: int) -> None:
+        asking.request_ended(tree, frame, bucket)
         asking.give_back(tree, frame, n)
         if n < asking.PERMITS:
             ask(n + 1)

@@ -25,6 +25,7 @@ from jobpool.core.jobs.job import (
     PermitReturn,
     Throttle,
 )
+from jobpool.core.rules.quotas.breaker import BreakerChange, BreakerState
 from jobpool.core.rules.quotas.definition import DEFAULT_THROTTLE_MAX_S, Quota, Tenant
 from jobpool.core.rules.quotas.gcra import SLOW_MAX_S, pace
 from jobpool.core.rules.quotas.rate import Rate
@@ -38,6 +39,7 @@ from simulation.inforce import InForce, Needed
 from simulation.plan import JobPlan, QuotasPlan
 from support.store.history import (
     Blocked,
+    Downstream,
     Idled,
     Record,
     Refilled,
@@ -271,6 +273,16 @@ class Quotas:
             at_s=self._world.kernel.now_s,
             bucket=f"{block.quota}={block.value}",
             after_s=min(block.after_ms / 1000, DEFAULT_THROTTLE_MAX_S),
+        )
+
+    def turned(self, change: BreakerChange, store_ms: int) -> Downstream:
+        """Return what it means that a breaker has opened, or was closed."""
+        is_open = change.state is BreakerState.OPEN
+        self._world.sometimes[f"a breaker {'opened' if is_open else 'closed'}"] += 1
+        return Downstream(
+            at_s=self._world.kernel.now_s,
+            bucket=f"{change.quota}={change.value}",
+            pause_s=(change.until_ms - store_ms) / 1000 if is_open else None,
         )
 
     def _took(self, one: Needed, job: int, token: int, n: int) -> Took:

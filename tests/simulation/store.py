@@ -20,11 +20,13 @@ from jobpool.core.jobs.job import (
     PermitAnswer,
     PermitAsk,
     PermitReturn,
+    RequestReport,
     Settlement,
     Throttle,
 )
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.admission import Admission
+from jobpool.core.rules.quotas.breaker import BreakerChange
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import FeatureHeldBack, OutcomeUnknown, StoreUnavailable
 from jobpool.store.memory.database import MemoryDatabase
@@ -370,6 +372,14 @@ class SimStore(MemoryStore):
         with self.transaction():
             super().return_permits(returns)
             self._world.quotas.given_back(returns)
+
+    def report_requests(self, reports: Sequence[RequestReport]) -> list[BreakerChange]:
+        """See `Store.report_requests`."""
+        with self.transaction():
+            changes = super().report_requests(reports)
+            for change in changes:
+                self._note(self._world.quotas.turned(change, self._clock.utc_ms()))
+        return changes
 
     def _block(self, block: Throttle) -> None:
         super()._block(block)

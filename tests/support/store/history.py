@@ -204,6 +204,14 @@ class Blocked(Record, frozen=True, kw_only=True, gc=False):
     after_s: float
 
 
+class Downstream(Record, frozen=True, kw_only=True, gc=False):
+    """The store has committed that a bucket's breaker has opened, or was closed."""
+
+    bucket: str
+    pause_s: float | None
+    """None: it was closed."""
+
+
 class Refilled(Record, frozen=True, kw_only=True, gc=False):
     """Rates are counted anew and blocks are void: somebody reset it, or set a clock."""
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from math import inf
 from typing import NamedTuple
 
 from support.store.history import (
     Blocked,
     Disturbed,
+    Downstream,
     Ended,
     Held,
     History,
@@ -38,6 +40,8 @@ CLOCK_S = 0.002
 """The store counts whole milliseconds, and rounds."""
 FRESH_S = 0.6
 """What a handler has asked for counts from its grant if it learns of it so soon."""
+SILENCE_S = 5.0
+"""So long a probe that has ended may still be heard of."""
 HOST = "host:"
 """Begins the buckets that each supervisor counts alone."""
 
@@ -63,6 +67,7 @@ def wrong_permits(history: History) -> Iterator[Finding]:
         yield from _overfull(history)
         yield from _too_fast(history)
         yield from _unheard(history)
+        yield from _unprobed(history)
 
 
 class _Holders:
@@ -246,6 +251,41 @@ def _unheard(history: History) -> Iterator[Finding]:
             for late_s in blocks.begun(took, record.at_s):
                 text = f"{took.bucket} begins {late_s:.1f} s after it was blocked"
                 yield Finding("I22", took.job, text, took.token)
+
+
+def _unprobed(history: History) -> Iterator[Finding]:  # noqa: C901 - a case each
+    """I22: of an open breaker nothing is granted, and then one probe at a time.
+
+    Another is granted a while after the attempt or the permit of the first has ended
+    and nothing was heard of it.
+    """
+    opened: dict[str, tuple[float, Took | None]] = {}
+    ended: dict[tuple[int, int], float] = {}
+    for record in history.records:
+        match record:
+            case Downstream(pause_s=None):
+                opened.pop(record.bucket, None)
+            case Downstream(pause_s=float(pause_s)):
+                opened[record.bucket] = record.at_s + pause_s, None
+            case Refilled():
+                for bucket in [one for one in opened if _is_of(one, record.quota)]:
+                    del opened[bucket]
+            case Returned():
+                ended.setdefault((record.token, record.n), record.at_s)
+            case Settled():
+                ended.setdefault((record.token, 0), record.at_s)
+            case Took() if (found := opened.get(record.bucket)) is not None:
+                until_s, probe = found
+                if record.at_s < until_s - CLOCK_S:
+                    text = f"{record.bucket} was granted, and its breaker is open"
+                    yield Finding("I22", record.job, text, record.token)
+                if probe is not None and record.at_s < SILENCE_S - CLOCK_S + min(
+                    ended.get((probe.token, probe.n), inf),
+                    ended.get((probe.token, 0), inf),
+                ):
+                    text = f"{record.bucket} is probed twice, also by {probe.token}"
+                    yield Finding("I22", record.job, text, record.token)
+                opened[record.bucket] = until_s, record
 
 
 def _is_of(bucket: str, quota: str) -> bool:

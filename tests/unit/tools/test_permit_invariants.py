@@ -7,6 +7,7 @@ from typing import Any
 from support.store.history import (
     Blocked,
     Disturbed,
+    Downstream,
     Ended,
     Held,
     History,
@@ -145,6 +146,21 @@ def test_nothing_blocked_is_granted_or_begins_late() -> None:
     asleep = Disturbed(at_s=2.5, where="host0", until_s=4.9)
     assert broken(took(1), block, asleep, started(1, 5.0)) == set()
     assert broken(block, Refilled(at_s=2.0, quota="q"), took(1, 3.0)) == set()
+
+
+def test_an_open_breaker_grants_nothing_and_then_one_probe() -> None:
+    """I22: another one only if of the first, long after its end, nothing was heard."""
+    opened = Downstream(at_s=2.0, bucket="q=", pause_s=10.0)
+    closed = Downstream(at_s=13.0, bucket="q=", pause_s=None)
+    back = Returned(at_s=13.0, job=1, token=1, n=1)
+    probe = took(1, 12.0, n=1, cap=None)
+    assert broken(opened, took(1, 11.0)) == {"I22"}
+    assert broken(opened, probe) == set()
+    assert broken(opened, probe, took(2, 99.0, cap=None)) == {"I22"}
+    assert broken(opened, probe, back, took(2, 17.0, cap=None)) == {"I22"}
+    assert broken(opened, probe, back, took(2, 18.0, cap=None)) == set()
+    assert broken(opened, probe, closed, took(2, 13.0, cap=None)) == set()
+    assert broken(opened, Refilled(at_s=2.0, quota="q"), took(1, 3.0)) == set()
 
 
 def test_idleness_and_what_is_left_are_named() -> None:
