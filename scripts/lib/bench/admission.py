@@ -23,6 +23,8 @@ KIND, TENANT = "plain", "acme"
 LARGE = 10**9
 MANY = 10_000
 REFUSALS = 50
+LONG_S = 3.0
+"""Some counts of a million jobs are in it."""
 LIMITS: Mapping[str, Any] = {
     "kinds": {KIND: {"depth_max": LARGE, "age_max_s": 1e6}},
     "pools": {"cpu": {"depth_max": LARGE}},
@@ -108,8 +110,9 @@ def _full(system: str, number: int, opened: Any) -> Iterator[Sample]:
     with closing(Claimer()) as nearly:
         limits = {"kinds": {KIND: {"depth_max": 1_001_000}}}
         nearly.call("open", url=url, run="n", kinds=[KIND], limits=limits)
-        rate = nearly.call("producing", kind=KIND, seconds=SPELL_S)
-        plain = filler.call("producing", kind=KIND, seconds=SPELL_S)
+        wish = {"kind": KIND, "seconds": LONG_S}
+        rate = nearly.call("producing", **wish)
+        plain = filler.call("producing", **wish)
     what = "enqueue at 1,000,000 of 1,001,000 that may wait: over no limit"
     yield Sample("admission", what, system, number, rate / plain)
 

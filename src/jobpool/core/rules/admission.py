@@ -187,8 +187,11 @@ class Gauge:
             jobs: how many.
             now_s: monotonic time.
         """
-        trusted = jobs <= self._trusted and now_s < self._until_s
-        return trusted or now_s < self._stands_until_s
+        return self.is_trusted(jobs, now_s) or now_s < self._stands_until_s
+
+    def is_trusted(self, jobs: int, now_s: float) -> bool:
+        """Say whether jobs fit in for sure, by the last look."""
+        return jobs <= self._trusted and now_s < self._until_s
 
     def look(self, seen: Seen, began_s: float, ended_s: float) -> None:
         """Take in what a look has found, and how long it took by monotonic time."""
