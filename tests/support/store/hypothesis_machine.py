@@ -22,13 +22,20 @@ from hypothesis.stateful import (
 )
 
 from jobpool.core.config.settings import Retention
-from jobpool.core.jobs.job import FINISHED, UNFINISHED, Progress, Settlement
+from jobpool.core.jobs.job import (
+    FINISHED,
+    UNFINISHED,
+    OnConflict,
+    Progress,
+    Settlement,
+)
 from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.core.rules.lifecycle import Ending, account, hand_back
 from jobpool.errors import KeyConflict
 from jobpool.store.opening import open_store
 from jobpool.store.records import Filter, Receipt, Renewal, Replay
 from support.store.model import (
+    DEBOUNCED,
     KINDS,
     NEW_JOBS,
     POLICY,
@@ -109,6 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
                 if text is not None
                 and (job.kind, getattr(job, field)) == (kind, text)
                 and job.state in states
+                and (job.is_named or field != "unique")
             ),
             None,
         )
@@ -134,7 +142,55 @@ class StoreMachine(RuleBasedStateMachine):
             state=S.PENDING if delay_ms else S.RUNNABLE,
             run_at_ms=now_ms + delay_ms,
             expires_at_ms=expires_in_ms and now_ms + expires_in_ms,
+            created_at_ms=now_ms,
         )
+
+    def follower(self, kind):
+        """Return the job that waits for the text u."""
+        return next(
+            (
+                number
+                for number, job in self.jobs.items()
+                if (job.kind, job.state) == (kind, S.WAITING)
+            ),
+            None,
+        )
+
+    def pass_texts_on(self):
+        """Let those go that wait for a text which nobody has any more."""
+        for job in self.jobs.values():
+            if job.state is S.WAITING and (
+                self.holder(job.kind, "unique", job.unique, UNFINISHED) is None
+            ):
+                job.state, job.is_named = S.PENDING, True
+
+    def debounced(self, new, debounce):
+        """Return the number and the model's job that answer, which this changes."""
+        now_ms, number = self.clock.utc_ms(), self.next_id
+        fresh = self.expected_enqueue({**new, "key": None, "unique": None}, number)[1]
+        fresh.unique, fresh.until_start = "u", debounce.until_start
+        held = self.holder(new["kind"], "unique", "u", UNFINISHED)
+        follower = self.follower(new["kind"])
+        if held is None:
+            return number, fresh
+        job = self.jobs[held]
+        is_open = not (job.attempt or job.snoozes or job.key or job.state is S.LEASED)
+        target = follower or (held if is_open else None)
+        if not debounce.revises:
+            return (follower or held), None
+        if target is None:
+            fresh.state, fresh.is_named = S.WAITING, False
+            return number, fresh
+        job = self.jobs[target]
+        for field in ("payload", "priority", "expires_at_ms", "until_start"):
+            setattr(job, field, getattr(fresh, field))
+        job.replacements += 1
+        if debounce.on_conflict is OnConflict.POSTPONE:
+            job.postponements += 1
+            latest_ms = job.created_at_ms + debounce.postpone_max_ms
+            job.run_at_ms = min(now_ms + new["delay_ms"], latest_ms)
+            job.state = S.WAITING if job.state is S.WAITING else S.PENDING
+        return target, None
 
     # -- rules ---------------------------------------------------------------------
 
@@ -168,6 +224,23 @@ class StoreMachine(RuleBasedStateMachine):
         ] == wanted
         self.next_id = next_id
 
+    @rule(which=st.integers(0, 1), new=DEBOUNCED)
+    def enqueue_debounced(self, which, new):
+        number, job = self.debounced(new, new["debounce"])
+        (one,) = self.stores[which].enqueue(
+            [new_job(pool=POOL_OF[new["kind"]], unique="u", **new)]
+        )
+        if job is not None:
+            self.jobs[number], self.next_id = job, number + 1
+            self.id_of[number], self.number_of[one.id] = one.id, number
+        debounce, job = new["debounce"], self.jobs[number]
+        is_new = number == self.next_id - 1 and one.created
+        assert (self.number_of[one.id], one.state) == (number, job.state)
+        assert one.replaced == (debounce.revises and not is_new)
+        is_later = debounce.on_conflict is OnConflict.POSTPONE
+        assert one.postponed == (is_later and not is_new)
+        assert self.stores[which].payload(one.id) == job.payload
+
     def state_of(self, job_id, job):
         return job.state if job is not None else self.jobs[job_id].state
 
@@ -190,6 +263,8 @@ class StoreMachine(RuleBasedStateMachine):
             can_expire = job.state in {S.PENDING, S.RUNNABLE} and not job.attempt
             if can_expire and (job.expires_at_ms or now_ms + 1) <= now_ms:
                 job.finish(S.CANCELED, now_ms)
+        self.pass_texts_on()
+        for job in self.jobs.values():
             if job.state is S.PENDING and job.run_at_ms <= now_ms:
                 job.state = S.RUNNABLE
         best = sorted(
@@ -216,6 +291,7 @@ class StoreMachine(RuleBasedStateMachine):
             spent = (one.failures, one.crashes, one.interruptions, one.recoveries)
             assert spent == job.spent
             job.state, job.token, job.run = S.LEASED, one.token, run
+            job.is_named = not job.until_start and job.is_named
         due_ms = [j.run_at_ms for j in self.jobs.values() if j.state is S.PENDING]
         wait_s = min(due_ms) - now_ms if due_ms else None
         assert batch.next_due_in_s == (None if wait_s is None else wait_s / 1000)
@@ -270,6 +346,7 @@ class StoreMachine(RuleBasedStateMachine):
         job.state = state
         if state in FINISHED:
             job.finish(state, now_ms)
+            self.pass_texts_on()
 
     @rule(which=st.integers(0, 1), granted=leases, value=st.sampled_from([b"1", b"2"]))
     def save_checkpoint(self, which, granted, value):
@@ -285,12 +362,14 @@ class StoreMachine(RuleBasedStateMachine):
         now_ms, count = self.clock.utc_ms(), 0
         for job_id in set(ids) & set(self.jobs):
             job = self.jobs[job_id]
-            if job.state in {S.PENDING, S.RUNNABLE, S.QUARANTINED}:
+            if job.state in {S.PENDING, S.WAITING, S.RUNNABLE, S.QUARANTINED}:
+                job.is_named |= job.state is S.WAITING
                 job.finish(S.CANCELED, now_ms)
                 count += 1
             elif job.state is S.LEASED:
                 job.is_asked_to_stop = True
                 count += 1
+        self.pass_texts_on()
         assert self.stores[which].cancel([self.id_of[one] for one in ids]) == count
 
     @rule(
@@ -305,8 +384,11 @@ class StoreMachine(RuleBasedStateMachine):
             job is not None
             and job.state in states
             and job.replaced_by is None
-            and self.holder(job.kind, "unique", job.unique, UNFINISHED)
-            in {None, job_id}
+            and (
+                not job.is_named
+                or self.holder(job.kind, "unique", job.unique, UNFINISHED)
+                in {None, job_id}
+            )
         )
         revived = self.stores[which].revive([self.id_of[job_id]], states)
         assert revived == int(can_be)
@@ -353,6 +435,7 @@ class StoreMachine(RuleBasedStateMachine):
                 state=S.RUNNABLE,
                 run_at_ms=now_ms,
                 expires_at_ms=None,
+                created_at_ms=now_ms,
                 replays=job_id,
                 **options,
             )

@@ -4,7 +4,7 @@ import dataclasses
 
 from hypothesis import strategies as st
 
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import Debounce, JobState, OnConflict
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.policy import Policy
 
@@ -39,6 +39,12 @@ class ModelJob:
     snoozed_since_ms: int | None = None
     replays: int | None = None
     replaced_by: int | None = None
+    created_at_ms: int = 0
+    is_named: bool = True
+    """It has its unique text, as far as that counts for others."""
+    until_start: bool = False
+    replacements: int = 0
+    postponements: int = 0
 
     def finish(self, state, now_ms):
         self.state, self.finished_at_ms = state, now_ms
@@ -63,9 +69,22 @@ class ModelJob:
             self.result,
             self.snoozes,
             self.snoozed_since_ms,
+            self.until_start,
+            self.replacements,
+            self.postponements,
         )
 
 
+DEBOUNCED = st.builds(
+    dict,
+    kind=st.sampled_from(["a", "c"]),
+    payload=st.sampled_from([b"1", b"2"]),
+    priority=st.integers(-1, 1),
+    delay_ms=st.sampled_from([1000, 40_000]),
+    expires_in_ms=st.sampled_from([None, None, 50_000]),
+    debounce=st.builds(Debounce, st.sampled_from(OnConflict), st.booleans()),
+)
+"""Jobs with the unique text u, which they share in ways of their own."""
 NEW_JOBS = st.builds(
     dict,
     kind=st.sampled_from(sorted(POOL_OF)),
@@ -98,4 +117,7 @@ def fields_of(job):
         job.result,
         job.snoozes,
         job.snoozed_since_ms,
+        job.until_start,
+        job.replacements,
+        job.postponements,
     )

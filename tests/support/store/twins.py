@@ -11,6 +11,8 @@ from jobpool.store.records import LeaseBatch, ScheduleRow, Ticked
 ABOUT_ITSELF = {"close", "describe", "wake", "changed", "run_now"}
 """What is not compared: it is about one store, or an id, whose job `find` shows."""
 
+FOLLOWING = ("waits_for", "followed_by")
+
 
 class Names:
     """What the right store calls the jobs and tokens of the left one."""
@@ -36,7 +38,7 @@ class Names:
             }
             if isinstance(found.get("id"), int):  # a run's is a text
                 found["id"] = self.ids.get(value.id, value.id)
-            for field in ("job_id", "replays", "replaced_by"):
+            for field in ("job_id", "replays", "replaced_by", *FOLLOWING):
                 if isinstance(found.get(field), int):
                     found[field] = self.ids.get(found[field], found[field])
             if "token" in found:

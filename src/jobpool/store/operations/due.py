@@ -19,10 +19,11 @@ def bring_due(
     Returns:
         When the next pending job falls due, and whether anything was done.
     """
-    has_due = due_ms is not None and due_ms <= now_ms
     if has_expired:
         expired = session.rows("expired_jobs", now_ms=now_ms, limit=STEP_JOBS)
         expire(session, [job_id for (job_id,) in expired], now_ms)
+        due_ms = due_from(session.value("next_due"))  # some may have waited for these
+    has_due = due_ms is not None and due_ms <= now_ms
     if has_due:
         session.run("promote_due", now_ms=now_ms, limit=STEP_JOBS)
     if not has_expired and not has_due:
