@@ -1,8 +1,14 @@
 """A pool with a range follows the load, within its range, and harms no job."""
 
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
 import psutil
 import pytest
 
+from jobpool.supervisor.machine.pools.scaling import GREW
 from support.site.supervising import PATIENCE_S, Site
 from support.waiting import wait_until
 
@@ -66,3 +72,59 @@ def test_a_fixed_size_stays(site):
     site.finish_all(ids)
     assert supervisor.events("pool_resized") == []
     assert len({one.pid for one in site.witnesses()}) == 2
+
+
+HOLD_IO = """
+@jobs.job("io", kind="hold", max_attempts=1)
+def wait_at(gate: str):
+    hold(gate)
+"""
+FOLLOWS = """
+[pools.io]
+memory = "64MiB"
+scale_on = "{scale_on}"
+age_target = "2s"
+"""
+
+
+@contextmanager
+def busy_processors():
+    """Keep every processor busy meanwhile."""
+    spin = (sys.executable, "-c", "while True: pass")
+    spinning = [subprocess.Popen(spin) for _ in range(2 * os.cpu_count())]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+def test_a_pool_that_follows_its_backlog_grows_on_busy_processors(tmp_path):
+    """Its jobs wait for a network."""
+    config = FOLLOWS.format(scale_on="backlog")
+    with Site(tmp_path, HOLD_IO, config=config) as site, busy_processors():
+        supervisor = site.start("io=1..4")
+        ids = site.add_many("hold", [{"gate": "open"}] * 6, pool="io")
+        wait_until(lambda: len(site.witnesses()) == 4, PATIENCE_S, "four at once")
+        resized = supervisor.events("pool_resized", pool="io")
+        assert {event["reason"] for event in resized} == {GREW}
+        assert resized[-1]["size_to"] == 4
+        report = wait_until(site.store.run_reports, PATIENCE_S, "a report")[0].report
+        assert "io" in report.pools
+        site.open_gate("open")
+        site.finish_all(ids)
+
+
+def test_a_pool_that_follows_age_grows_once_a_job_has_waited_so_long(tmp_path):
+    """Not before: a short wait costs less than a child."""
+    config = FOLLOWS.format(scale_on="age")
+    with Site(tmp_path, HOLD_IO, config=config) as site:
+        supervisor = site.start("io=1..2")
+        first, second = site.add_many("hold", [{"gate": "open"}] * 2, pool="io")
+        wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "both at once")
+        (resized,) = supervisor.events("pool_resized", pool="io")
+        assert resized["size_to"] == 2
+        site.open_gate("open")
+        jobs = site.finish_all([first, second])
+        assert max(one.started_at_ms - one.run_at_ms for one in jobs) >= 2000

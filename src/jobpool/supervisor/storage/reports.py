@@ -9,7 +9,7 @@ import msgspec
 from jobpool.core.rules.run_report import RunReport, StoreReport
 from jobpool.store.protocol import Store
 
-ALONE_AFTER_S = 20.0
+ALONE_AFTER_S = 5.0
 """So long it waits for other things that are to be written."""
 
 COMMITS = 256
