@@ -86,8 +86,10 @@ def test_a_lone_producer_never_exceeds_a_limit_however_slow_it_looks(most, acts)
             queue.waiting = max(0, queue.waiting - number)
         elif what == "pass":
             queue.s += number / 20
-        elif refusal(producer, number, queue) is None:
+        elif (full := refusal(producer, number, queue)) is None:
             queue.waiting += number
+        else:
+            assert full.depth + number > most
         assert queue.waiting <= most
     assert queue.looks * queue.took_s <= 0.1 * queue.s + queue.took_s
 

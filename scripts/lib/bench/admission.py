@@ -108,12 +108,12 @@ def _full(system: str, number: int, opened: Any) -> Iterator[Sample]:
         what = f"refusal, {MANY:,} may wait, {waiting:,} do: ms"
         yield Sample("admission", what, system, number, took_ms)
     with closing(Claimer()) as nearly:
-        limits = {"kinds": {KIND: {"depth_max": 1_001_000}}}
+        limits = {"kinds": {KIND: {"depth_max": 1_100_000}}}
         nearly.call("open", url=url, run="n", kinds=[KIND], limits=limits)
         wish = {"kind": KIND, "seconds": LONG_S}
         rate = nearly.call("producing", **wish)
         plain = filler.call("producing", **wish)
-    what = "enqueue at 1,000,000 of 1,001,000 that may wait: over no limit"
+    what = "enqueue at 1,000,000 of 1,100,000 that may wait: over no limit"
     yield Sample("admission", what, system, number, rate / plain)
 
 

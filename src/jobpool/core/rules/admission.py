@@ -157,7 +157,7 @@ class Gauge:
 
     Attributes:
         bound: that.
-        seen: what the last look has found.
+        seen: what the last look has found, and what was stored since.
         is_slow: to look may take long.
     """
 
@@ -219,6 +219,8 @@ class Gauge:
         """Count jobs that are about to be stored."""
         self._room = max(0, self._room - jobs)
         self._trusted = max(0, self._trusted - jobs)
+        waiting, age_s, oldest = self.seen
+        self.seen = Seen(waiting + jobs, age_s, oldest)
 
 
 def is_too_old(seen: Seen, bound: Bound) -> bool:
