@@ -214,9 +214,8 @@ PLANTS = (
         (
             Edit(
                 "core/rules/lifecycle.py",
-                "    if failure.is_used_up:\n        return JobEvent.DIE",
-                "    if failure.count >= 100 * failure.of:\n"
-                "        return JobEvent.DIE",
+                "    if failure is not None and failure.is_used_up:\n",
+                "    if failure is not None and failure.count >= 100 * failure.of:\n",
             ),
         ),
     ),
