@@ -7,6 +7,7 @@ from random import Random
 from msgspec.structs import replace
 
 from jobpool.core.rules.quotas.breaker import BreakerRule
+from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.quotas.definition import Need, Quota, Tenant
 from jobpool.core.rules.quotas.rate import Rate
 from simulation.plan import Fate, Fault, JobPlan, Plan, QuotasPlan
@@ -17,6 +18,7 @@ CALM_SHARE = 0.5
 """Of those: nothing goes wrong but what quotas and operators do."""
 SLOW_SHARE = 0.3
 """Of those: leases arrive so late that what a rate counts goes back unbegun."""
+BUDGET_SHARE = 0.4
 MANY = (8, 14, 20)
 """Jobs, beside those that the scenario has."""
 FATES = {
@@ -55,6 +57,7 @@ def with_quotas(plan: Plan) -> Plan:
     second = replace(first, quotas=tuple(_changed(r, one) for one in first.quotas))
     if r.random() < 0.5:
         second = replace(second, needs=_needs(r, kinds, second.quotas))
+    first, second = (_with_budget(plan.seed, one) for one in (first, second))
     jobs = tuple(
         _job(r, plan, number, is_calm=is_calm) for number in range(r.choice(MANY))
     )
@@ -125,6 +128,15 @@ def _version(r: Random, kinds: list[str]) -> QuotasPlan:
         caps={r.choice(kinds): r.choice((1, 2))} if r.random() < 0.5 else {},
         tenants=tenants,
     )
+
+
+def _with_budget(seed: object, version: QuotasPlan) -> QuotasPlan:
+    """Let some fleets have a retry budget."""
+    r = Random(f"{seed} budget")
+    if r.random() >= BUDGET_SHARE:
+        return version
+    floor = Rate(r.choice((12.0, 60.0)), 60.0)
+    return replace(version, retry_budget=RetryBudget(r.choice((0.0, 0.2)), floor))
 
 
 def _needs(

@@ -58,6 +58,8 @@ class InForce:
                 said[quota.name].append(quota)
             for tenant in run.limits.tenants:
                 tenants[tenant.name].append(tenant)
+        budgets = [run.limits.retry_budget for run in open_runs]
+        self.retry_budget = next((one for one in reversed(budgets) if one), None)
         self.newest = {name: quotas[-1] for name, quotas in said.items()}
         self._numbers = {name: _stricter(quotas) for name, quotas in said.items()}
         self._tenants = {name: _stricter(rules) for name, rules in tenants.items()}

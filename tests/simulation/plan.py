@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.quotas.definition import Need, Quota, Tenant
 from jobpool.core.rules.quotas.shares import PoolRule
 from jobpool.core.rules.schedules.policy import Policy
@@ -124,6 +125,8 @@ class QuotasPlan(msgspec.Struct, frozen=True, kw_only=True):
     """As configured."""
     pools: tuple[PoolRule, ...] = ()
     """As configured: those that are fair or aged."""
+    retry_budget: RetryBudget | None = None
+    """Of the fleet."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

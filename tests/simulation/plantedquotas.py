@@ -8,6 +8,8 @@ import msgspec
 
 from jobpool.core.rules.quotas import gcra, merging
 from jobpool.core.rules.quotas import rules as compiling
+from jobpool.core.rules.quotas.breaker import Breaker
+from jobpool.core.rules.quotas.budget import begun
 from jobpool.store.memory.quotas import claim, in_force
 from jobpool.store.memory.quotas import permits as permit_keeping
 from jobpool.store.memory.quotas.permits import PermitKeeping
@@ -129,3 +131,36 @@ def only_the_newest_version_has_needs() -> list[Change]:
 @breaks(Promise.QUOTAS)
 def a_late_permit_is_kept() -> list[Change]:
     return [(Permits, "_give_back", lambda self, asked: self._forget(asked))]
+
+
+@breaks(Promise.QUOTAS)
+def an_open_breaker_lets_through() -> list[Change]:
+    return [(Breaker, "is_open", property(lambda _self: False))]
+
+
+@breaks(Promise.QUOTAS)
+def everybody_probes() -> list[Change]:
+    return [(Breaker, "is_probed", property(lambda _self: False))]
+
+
+@breaks(Promise.QUOTAS)
+def a_lost_probe_is_waited_for_for_ever() -> list[Change]:
+    return [(place, "find_lost_probes", nothing) for place in (claim, permit_keeping)]
+
+
+@breaks(Promise.QUOTAS)
+def retries_are_not_counted() -> list[Change]:
+    def wrong(window: Any, now_ms: int, *, firsts: int = 0, retries: int = 0) -> Any:
+        return begun(window, now_ms, firsts=firsts + 0 * retries)
+
+    return [(claim, "begun", wrong)]
+
+
+@breaks(Promise.QUOTAS)
+def first_attempts_are_retries() -> list[Change]:
+    right = compiling.Rules.uses
+
+    def wrong(self: Any, *args: Any, **_named: Any) -> Any:
+        return right(self, *args, again=True)
+
+    return [(compiling.Rules, "uses", wrong)]

@@ -37,6 +37,7 @@ from jobpool.store.memory.tables.ordered_set import id_of
 from jobpool.store.memory.tables.rows import Row
 from simulation.inforce import InForce, Needed
 from simulation.plan import JobPlan, QuotasPlan
+from simulation.retries import Retries, is_retry
 from support.store.history import (
     Blocked,
     Downstream,
@@ -105,6 +106,7 @@ class Quotas:
         self._free_since_s: dict[tuple[str, str], float] = {}
         self._said: set[int] = set()
         self._refused: Counter[int] = Counter()
+        self._retries = Retries(world)
 
     @property
     def plan(self) -> QuotasPlan:
@@ -120,6 +122,7 @@ class Quotas:
         self._world.settings = replace(
             self._world.settings,
             tenants={one.name: one for one in plan.tenants},
+            retry_budget=plan.retry_budget,
             pools=tuple(
                 _by_rule(pool, rules.get(pool.name, PoolRule(name=pool.name)))
                 for pool in self._world.settings.pools
@@ -230,12 +233,13 @@ class Quotas:
 
     def clock_was_set(self) -> None:
         """A clock that the store may use was set."""
+        self._retries.clock_was_set()
         if self.has_any:
             self._world.note(Refilled(at_s=self._world.kernel.now_s, quota=""))
 
     # -- what the store does, within its transaction -----------------------------------
 
-    def leased(self, run: str, row: Row, token: int) -> Iterator[Took]:
+    def leased(self, run: str, row: Row, token: int) -> Iterator[Record]:
         """Yield what a lease has taken."""
         if not self.has_any:
             return
@@ -243,6 +247,8 @@ class Quotas:
         self._runs[token] = run
         for one in rules.needed(row):
             yield self._took(one, row.id, token, 0)
+        if (budget := rules.retry_budget) is not None:
+            yield from self._retries.begun(row, token, budget, self._now_ms())
         record = self._world.database.kinds.get((row.new.kind, run))
         for need in () if record is None else record.needs:
             quota = self.quota(need.quota)
@@ -424,6 +430,8 @@ class Quotas:
     def _fits(self, rules: InForce, used: Counter[str], row: Row) -> bool:
         """Say whether a job's permits are free, as counted here."""
         now_s = self._world.kernel.now_s
+        if rules.retry_budget is not None and is_retry(row):
+            return False  # It waits for its budget, as long as that takes.
         for one in rules.needed(row):
             numbers, bucket = one.numbers, one.bucket
             if one.closed or self._blocked_ms[bucket] > self._now_ms():

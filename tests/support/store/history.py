@@ -181,6 +181,14 @@ class Took(Record, frozen=True, kw_only=True, gc=False):
     """Its quota or tenant was paused."""
 
 
+class Rushed(Record, frozen=True, kw_only=True, gc=False):
+    """A retry began that its budget should have held back."""
+
+    job: int
+    token: int
+    text: str
+
+
 class Held(Record, frozen=True, kw_only=True, gc=False):
     """A handler has learned that it has a permit that it asked for."""
 

@@ -11,7 +11,7 @@ cannot see what an invariant is about gives records without it, and nothing is s
     I13 isolation      I14 bounded data   I15 cancel         I16 cron
     I17 parity         I18 truth          I19 restart-safe  I20 caps
     I21 rates          I22 throttles      I23 no idleness    I24 permits return
-    I25 shares         I26 aging
+    I25 shares         I26 aging         I27 retry budgets
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ CHECKED_BY: Mapping[str, tuple[str, ...]] = {
     "I24": ("simulation", "chaos", "store conformance"),
     "I25": ("simulation", "store conformance"),
     "I26": ("simulation", "store conformance"),
+    "I27": ("simulation", "store conformance"),
 }
 
 
@@ -403,7 +404,7 @@ def cancel(history: History) -> Iterator[Violation]:
 
 
 def quotas(history: History) -> Iterator[Violation]:
-    """I20 to I24: caps, rates and throttles hold, nothing idles, permits return."""
+    """I20 to I24, and I27: caps, rates, throttles and budgets hold, nothing idles."""
     for found in wrong_permits(history):
         yield Violation(*found)
 

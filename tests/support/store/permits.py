@@ -26,6 +26,7 @@ from support.store.history import (
     Record,
     Refilled,
     Returned,
+    Rushed,
     Settled,
     Started,
     Took,
@@ -59,6 +60,8 @@ def wrong_permits(history: History) -> Iterator[Finding]:
     """Yield every broken promise about quotas."""
     for text in history.permits_left:
         yield Finding("I24", 0, text)
+    for rushed in history.of(Rushed):
+        yield Finding("I27", rushed.job, rushed.text, rushed.token)
     for idled in history.of(Idled):
         if idled.seconds > PICK_UP_S:
             text = f"had its permits and a slot for {idled.seconds:.1f} s, and waited"
