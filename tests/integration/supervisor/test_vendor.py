@@ -4,7 +4,7 @@ import pytest
 
 from support.postgres.server import server
 from support.site.supervising import PATIENCE_S, Site
-from support.site.vendor import APP, Vendor, trial
+from support.site.vendor import APP, CAP, Vendor, trial
 
 HEARD_S = {"sqlite": 1.0, "postgres": 2.0}
 """So soon nobody on the host, or on any host, asks any more."""
@@ -17,8 +17,9 @@ def test_each_job_is_served_once_and_no_attempt_is_spent(tmp_path, database):
         if database == "postgres":
             site.url = server().store_url()
         env = {"JOBPOOL_STORE": site.url, "JOBPOOL_RUN_DIR": str(tmp_path / "runs")}
-        jobs = trial(site, vendor, 240, down_s=3.0, patience_s=2 * PATIENCE_S, env=env)
+        jobs = trial(site, vendor, 160, down_s=3.0, patience_s=2 * PATIENCE_S, env=env)
         assert {(job.state, job.failures) for job in jobs} == {("succeeded", 0)}
-        assert vendor.served() == dict.fromkeys(range(240), 1)
+        assert vendor.served() == dict.fromkeys(range(160), 1)
         assert vendor.refusals()
+        assert vendor.most_at_once == CAP
         assert vendor.disturbed(HEARD_S[database]) == []

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,10 +16,14 @@ from typing import NamedTuple
 
 from support.waiting import wait_until
 
+CAP = 6
+"""Below the slots of all supervisors of a trial."""
+WORKS_S = 0.01
+"""An answer takes so long, so that the cap binds."""
 APP = """
 import http.client, urllib.error, urllib.request
 
-vendor = jobs.quota("vendor", rate="150/s", burst=20, concurrency=16)
+vendor = jobs.quota("vendor", rate="150/s", burst=20, concurrency={CAP})
 
 
 def ask(url, number, told):
@@ -42,7 +47,7 @@ def starts(url: str, number: int):
 def asks(url: str, number: int):
     with vendor.permit() as permit:
         return ask(url, number, permit.answered)
-"""
+""".replace("{CAP}", str(CAP))
 """Handlers whose jobs have one attempt: one failure would end them."""
 REFUSES = 70
 """One request in so many is refused in any case."""
@@ -72,6 +77,8 @@ class Vendor:
         self._lock = threading.Lock()
         self._server = None
         self._port = 0
+        self._asking = 0
+        self.most_at_once = 0
         self.come_up()
 
     def __enter__(self):
@@ -99,6 +106,19 @@ class Vendor:
         if server is not None:
             server.shutdown()
             server.server_close()
+
+    @contextmanager
+    def asked(self):
+        """Count a request that is under way."""
+        with self._lock:
+            self._asking += 1
+            self.most_at_once = max(self.most_at_once, self._asking)
+        try:
+            time.sleep(WORKS_S)
+            yield
+        finally:
+            with self._lock:
+                self._asking -= 1
 
     def answer(self, number):
         """Return the status and the headers of the answer to a request."""
@@ -145,7 +165,8 @@ class _Answers(BaseHTTPRequestHandler):
     """The answers of a `Vendor`."""
 
     def do_GET(self):
-        status, headers = self.server.vendor.answer(int(self.path[1:]))
+        with self.server.vendor.asked():
+            status, headers = self.server.vendor.answer(int(self.path[1:]))
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
