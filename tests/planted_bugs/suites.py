@@ -467,6 +467,54 @@ SUITE_BUGS = (
         ),
     ),
     SuiteBug(
+        "a lane that opens leaves no note for its share",
+        Promise.SHARES,
+        "tests/store/contract/fairness/test_shares.py",
+        (
+            Edit(
+                "store/sqlite/sql/migrations/008_fairness.sql",
+                "  AND NOT (old.waits = 1 AND old.open_at_ms = 0",
+                "  AND 1 = 0 AND NOT (old.waits = 1 AND old.open_at_ms = 0",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a full quota lets those go first who came first",
+        Promise.SHARES,
+        "tests/store/contract/fairness/test_shares.py",
+        (
+            Edit(
+                "store/sqlite/sql/lanes.sql",
+                "  WHERE blocked_by = :bucket AND turn IS NOT NULL\n",
+                "  WHERE blocked_by = :bucket AND turn IS NULL\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a start costs its share nothing in a database",
+        Promise.SHARES,
+        "tests/store/contract/fairness/test_shares.py",
+        (
+            Edit(
+                "store/operations/quotas/shares.py",
+                "self._clock(one), count / weights[one])",
+                "self._clock(one), 0 * count / weights[one])",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "what has risen is leased as the turns of lanes come",
+        Promise.SHARES,
+        "tests/store/contract/fairness/test_aging.py",
+        (
+            Edit(
+                "store/operations/quotas/shares.py",
+                "        return self._rules.aging_ms(pool) > 0\n",
+                "        return self._rules.aging_ms(pool) < 0\n",
+            ),
+        ),
+    ),
+    SuiteBug(
         "what is leased ahead may take all permits",
         Promise.QUOTAS,
         "tests/unit/core/rules/quotas/test_allot.py",

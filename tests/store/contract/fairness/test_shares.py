@@ -229,3 +229,28 @@ def test_a_pool_without_a_rule_is_as_it_was(store):
     found = run_some(store, 30)
     assert of_whom(found) == {"flood": 30}
     assert not any(one.laned for one in found)
+
+
+def test_who_comes_last_to_a_full_quota_has_its_turn(store, clock):
+    """Of many that a quota in common holds back, not those go first who came first."""
+    publish_pool(store, Quota(name="api", concurrency=2), needs={KIND: ["api"]})
+    names = [f"t{number}" for number in range(30)]
+    for name in names:
+        enqueue_for(store, name, 4)
+        clock.advance(1)
+    held = begin(store, 2)
+    for last in ("", "late"):
+        enqueue_for(store, last, 2 * bool(last))
+        for _ in range(10):
+            assert begin(store, 2) == []
+    begun = []
+    while held:
+        begun += held
+        store.settle([succeeded(one) for one in held])
+        held = begin(store, 2)
+        for _ in range(4):  # Others ask meanwhile, in vain.
+            assert begin(store, 1) == []
+    assert len(begun) == 122
+    of_all = [one.tenant for one in begun[:40]]
+    assert "late" in of_all
+    assert len(set(of_all)) > 20
