@@ -157,6 +157,15 @@ def test_shares_are_within_a_priority(store):
     check_shares(claims, ["flood", "small"])
 
 
+def test_a_share_that_has_run_dry_leaves_its_turns_to_its_priority(store):
+    """Not to a lower one, though as many of that were wanted."""
+    publish_pool(store, tenants={"heavy": 3.0})
+    enqueue_for(store, "low")
+    enqueue_for(store, "light", 12, priority=1)
+    enqueue_for(store, "heavy", 12, priority=1)
+    assert of_whom(run_some(store, 20)) == {"heavy": 12, "light": 8}
+
+
 def test_what_goes_back_unbegun_costs_its_share_nothing(store):
     """As a lease that was sent ahead and recalled; what did begin has cost one."""
     publish_pool(store)
