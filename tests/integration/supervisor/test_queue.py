@@ -91,6 +91,13 @@ def conflict():
         return [first.id == again.id, again.created, exc.job_id == first.id]
 
 
+@jobs.job("cpu", kind="types", max_attempts=1)
+def types(texts: str):
+    newest = work.options(unique="typed", on_conflict="replace")
+    made = [newest.enqueue(text) for text in texts]
+    return [(job.id == made[0].id, job.created, job.replaced) for job in made]
+
+
 @jobs.job("io", kind="peek", max_attempts=1)
 def peek():
     made = jobs.get(work.enqueue("x").id)
@@ -285,6 +292,43 @@ def test_unique_allows_one_unfinished_job(site, busy):
     later = site.add("work", unique="cat")
     assert later != first
     assert order_of(site, [first, later]) == [first, later]
+
+
+def test_a_handler_replaces_what_it_has_enqueued(site):
+    """Through its supervisor: one job, with the newest arguments."""
+    typed = site.finish(site.add("types", {"texts": "abc"})).result
+    assert json.loads(typed) == [[True, True, False]] + [[True, False, True]] * 2
+    (job,) = site.store.find(Filter(kind="work"), limit=1)
+    assert json.loads(site.finish(job.id).result) == "c"
+    assert job.replacements == 2
+
+
+def test_an_update_of_a_running_job_runs_after_it(site):
+    """The command line says so, and `show` says for which job it waits."""
+    shared = ("--unique", "held", "--on-conflict", "replace")
+
+    def update(gate):
+        (said,) = site.cli("enqueue", "hold", json.dumps({"gate": gate}), *shared)
+        return said
+
+    first = update("held.1")["id"]
+    site.wait_begun(first)
+    second = update("lost")
+    assert (second["created"], second["state"]) == (True, "waiting")
+    third = update("held.2")
+    assert (third["id"], third["replaced"]) == (second["id"], True)
+    assert (third["created"], third["postponed"]) == (False, False)
+    (shown,) = site.cli("show", second["id"])
+    assert (shown["follows"], shown["replacements"]) == (first, 1)
+    assert site.cli("show", first)[0]["followed_by"] == second["id"]
+    text = CliRunner().invoke(cli, ["show", str(second["id"]), "--store", site.url])
+    assert f"runs when job {first} has ended, which has its unique text" in text.output
+    assert "replaced 1 time" in text.output
+    site.open_gate("held.1")
+    assert site.finish(first).state == "succeeded"
+    site.wait_begun(second["id"])
+    site.open_gate("held.2")
+    assert site.finish(second["id"]).state == "succeeded"
 
 
 def test_a_running_job_is_canceled_with_its_processes(site):

@@ -114,14 +114,14 @@ def test_beside_a_running_job_one_waits_and_takes_every_update(store, clock):
     assert told(third) == (False, True, True, S.WAITING)
     assert third.id == second.id
     shown = store.get(second.id)
-    assert (shown.unique, shown.waits_for, shown.state) == ("u", first.id, S.WAITING)
+    assert (shown.unique, shown.follows, shown.state) == ("u", first.id, S.WAITING)
     assert store.get(first.id).followed_by == second.id
     assert lease(store) == ()
     clock.advance(5)
     assert lease(store) == ()
     store.settle([succeeded(running)])
     after = store.get(second.id)
-    assert (after.state, after.waits_for, after.unique) == (S.PENDING, None, "u")
+    assert (after.state, after.follows, after.unique) == (S.PENDING, None, "u")
     fourth = enqueue(store, b"4")
     assert told(fourth) == (False, True, False, S.PENDING)
     assert run_next(store) == b"4"

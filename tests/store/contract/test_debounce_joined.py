@@ -83,7 +83,7 @@ def test_a_job_whose_predecessor_is_simply_gone_is_found(store, by_hand):
     """And so it has the text again, which whoever enqueues later sees."""
     _, second, _ = a_running_one_and_its_follower(store)
     change(store, by_hand)
-    assert store.get(second).waits_for is None
+    assert store.get(second).follows is None
     assert store.release_followers() == 1
     assert store.release_followers() == 0
     assert store.get(second).unique == "u"
@@ -150,7 +150,7 @@ def test_an_update_in_a_callers_transaction_counts_from_its_commit(store, clock)
         follower = enqueue(store, b"5", connection=connection)
         assert follower.state is S.WAITING
         connection.execute("COMMIT")
-    assert store.get(follower.id).waits_for == first.id
+    assert store.get(follower.id).follows == first.id
     store.settle([succeeded(granted)])
     assert lease_one(store).payload == b"5"
 

@@ -11,7 +11,7 @@ from jobpool.store.records import LeaseBatch, ScheduleRow, Ticked
 ABOUT_ITSELF = {"close", "describe", "wake", "changed", "run_now"}
 """What is not compared: it is about one store, or an id, whose job `find` shows."""
 
-FOLLOWING = ("waits_for", "followed_by")
+FOLLOWING = ("follows", "followed_by")
 
 
 class Names:

@@ -120,7 +120,7 @@ def job_object(
         "key": job.key,
         "unique": job.unique,
         "unique_until": "start" if job.until_start else "finish",
-        "waits_for": job.waits_for,
+        "follows": job.follows,
         "followed_by": job.followed_by,
         "replacements": job.replacements,
         "postponements": job.postponements,

@@ -482,7 +482,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """How often enqueues with its unique text have given it other arguments."""
     postponements: int = 0
     """How often it was made due later for that."""
-    waits_for: int | None = None
+    follows: int | None = None
     """The job that has its unique text, which it gets when that job has ended."""
     followed_by: int | None = None
     """The job that waits for this one in this way."""

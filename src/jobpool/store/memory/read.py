@@ -351,7 +351,7 @@ class Reading(MisfitKeeping, QuotaReading):
         shown = job_from(
             row,
             None if run is None else run.lease_until_ms,
-            waits_for=jobs.by_unique.get((row.new.kind, shared.text))
+            follows=jobs.by_unique.get((row.new.kind, shared.text))
             if shared is not None and shared.waits
             else None,
             followed_by=jobs.waiting.get((row.new.kind, row.new.unique or ""))

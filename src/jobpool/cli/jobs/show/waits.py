@@ -42,9 +42,9 @@ def what_next(job: Job, known: KindRecord | None, now: int) -> str:
 
 
 def _otherwise(job: Job) -> str:
-    if job.waits_for is None:
+    if job.follows is None:
         return _NEXT.get(job.state, "")
-    return f"runs when job {job.waits_for} has ended, which has its unique text"
+    return f"runs when job {job.follows} has ended, which has its unique text"
 
 
 def _next_try(job: Job, known: KindRecord | None, now: int) -> str:

@@ -183,7 +183,7 @@ def _history(row: Row) -> tuple[PastAttempt, ...]:
 def job_from(
     row: Row,
     lease_until_ms: int | None,
-    waits_for: int | None = None,
+    follows: int | None = None,
     followed_by: int | None = None,
 ) -> Job:
     """Return the record of a job.
@@ -191,7 +191,7 @@ def job_from(
     Args:
         row: the job.
         lease_until_ms: the end of its supervisor's leases, if it has one.
-        waits_for: who has the unique text that it waits for.
+        follows: who has the unique text that it waits for.
         followed_by: who waits for its own.
     """
     new, spent, held = row.new, row.spent, row.held
@@ -252,5 +252,5 @@ def job_from(
         until_start=shared.until_start,
         replacements=shared.replacements,
         postponements=shared.postponements,
-        waits_for=waits_for,
+        follows=follows,
     )

@@ -4,7 +4,7 @@
 -- One job. What is not in the view: older code reads that by place.
 SELECT
   r.*, j.replays, j.replaced_by, j.codec,
-  d.until_start, d.replacements, d.postponements, d.waits_for,
+  d.until_start, d.replacements, d.postponements, d.follows,
   (
     SELECT w.job_id
     FROM jobpool.debounced AS w
@@ -51,7 +51,7 @@ SELECT
   (SELECT j.replays FROM jobpool.jobs AS j WHERE j.id = r.id),
   (SELECT j.replaced_by FROM jobpool.jobs AS j WHERE j.id = r.id),
   (SELECT j.codec FROM jobpool.jobs AS j WHERE j.id = r.id),
-  d.until_start, d.replacements, d.postponements, d.waits_for,
+  d.until_start, d.replacements, d.postponements, d.follows,
   (
     SELECT w.job_id
     FROM jobpool.debounced AS w

@@ -195,7 +195,7 @@ SELECT
     SELECT h.id
     FROM jobpool.jobs AS h
     WHERE h.kind = d.kind AND h.unique_text = d.unique_text AND h.finished_at_ms IS NULL
-  ) END AS waits_for
+  ) END AS follows
 FROM jobpool.debounced AS d;
 
 -- How many jobs of a tenant are due and wait, and the oldest of them. Of jobs without a

@@ -139,7 +139,7 @@ SELECT
     FROM jobpool_jobs AS h
     WHERE h.kind = d.kind AND h.unique_text = d.unique_text
       AND h.unique_text IS NOT NULL AND h.finished_at_ms IS NULL
-  ) END AS waits_for
+  ) END AS follows
 FROM jobpool_debounced AS d;
 
 -- Admission: how many jobs of a tenant are due and wait, and the oldest of them.
