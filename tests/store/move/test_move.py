@@ -10,7 +10,7 @@ import pytest
 
 from jobpool.core.config.settings import Retention
 from jobpool.core.formats import FORMAT
-from jobpool.core.jobs.job import FINISHED, JobState, Progress
+from jobpool.core.jobs.job import FINISHED, Debounce, JobState, OnConflict, Progress
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.policy import Policy
@@ -22,6 +22,7 @@ from jobpool.store.records import Filter
 from jobpool.store.sqlite.result_parts import PART_BYTES
 from support.postgres.server import query_of, server
 from support.store.storing import (
+    KINDS,
     begin_run,
     ended,
     kind_record,
@@ -210,6 +211,36 @@ def test_a_move_keeps_what_a_job_waits_for(
         assert digests.fetchall() == [(kind_record().schema_digest,)]
         misfits = connection.execute(f"SELECT * FROM {schema}.misfits")  # noqa: S608 - our own
         assert misfits.fetchall() == [(one.id, "digest", 5, 9)]
+
+
+def test_a_move_takes_jobs_that_follow_others(
+    source, source_url, target_url, open_target, by_hand
+):
+    """Also one whose predecessor was damaged, and is dead there: it is let go."""
+    begin_run(source)
+
+    def follow(unique, payload=b"1"):
+        shared = Debounce(OnConflict.REPLACE)
+        new = new_job(unique=unique, payload=payload, debounce=shared)
+        return source.enqueue([new])[0].id
+
+    sound, spoilt = follow("u"), follow("v")
+    granted = source.lease("run-1", {"cpu": 2}, KINDS).leases
+    followers = follow("u"), follow("v")
+    source.settle([ended(one, retry_in_s=0.0) for one in granted])
+    assert follow("u", b"2") == followers[0]
+    source.end_run("run-1")
+    by_hand.execute("PRAGMA ignore_check_constraints = ON")
+    by_hand.execute("UPDATE jobpool_jobs SET attempt = 'x' WHERE id = ?", [spoilt])
+    move.move(source_url, target_url)
+    target = open_target()
+    found = target.get(followers[0])
+    assert (found.state, found.follows, found.replacements) == ("waiting", sound, 1)
+    assert target.release_followers() == 1
+    assert target.get(followers[1]).state is JobState.PENDING
+    assert target.cancel([sound]) == 1
+    assert target.get(followers[0]).state is JobState.PENDING
+    assert target.payload(followers[0]) == b"2"
 
 
 @pytest.mark.parametrize("jobs", [0, 1, 2500])
