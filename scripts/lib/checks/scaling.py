@@ -95,7 +95,7 @@ def busy_processors() -> Iterator[None]:
 
 def trial(run: Run) -> tuple[int, float | None, str]:
     """Return how large the pool became, after how many seconds, and what it says."""
-    memory = f"{2 * psutil.virtual_memory().total // 3 // 2**20}MiB"
+    memory = f"{psutil.virtual_memory().total // 2**20}MiB"
     config = CONFIG.format(
         scale_on=run.scale_on, memory=memory if run.large else "64MiB"
     )

@@ -215,7 +215,8 @@ class Leasing(SuspectKeeping, MisfitKeeping):
                 if laned and count < limit:
                     count += len(claim.heads(pool, laned, passed, limit, 0))
                 if count < limit:
-                    count += self._count_due(pool, leasable, now_ms)
+                    held = claim.held_kinds(laned)
+                    count += self._count_due(pool, leasable - held, now_ms)
                 counts[pool] = min(count, limit)
         return counts
 

@@ -215,7 +215,6 @@ class Leasing(SuspectChoosing, ABC):
             self._current(session, now_ms)
             split = self._split(dict.fromkeys(kinds, limit), kinds)
             for pool, names in kinds.items():
-                known = as_json(set(names))
                 count: int = session.value(
                     "count_runnable",
                     pool=pool,
@@ -227,10 +226,12 @@ class Leasing(SuspectChoosing, ABC):
                     by = limit - count, now_ms
                     count += self._due_in_lanes(session, pool, split.laned[pool], by)
                 if count < limit:
+                    laned = split.laned.get(pool, ())
+                    held = self._held_kinds(session, laned, now_ms)
                     count += session.value(
                         "count_due",
                         pool=pool,
-                        kinds=known,
+                        kinds=as_json(set(names) - held),
                         now_ms=now_ms,
                         promoted=STEP_JOBS,
                     )

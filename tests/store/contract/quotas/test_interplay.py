@@ -204,6 +204,19 @@ def test_jobs_that_wait_for_a_quota_are_not_due(store):
     assert store.due(KINDS, 100)["cpu"] == 0
 
 
+def test_jobs_that_fall_due_while_a_quota_holds_them_are_not_due(store, clock):
+    """A wave of retries opens no slot either; with a permit it does."""
+    publish(store, quota(concurrency=1), needs={KIND: ["stripe"], OTHER: []})
+    enqueue(store, 1)
+    (held,) = lease(store)
+    enqueue(store, 9, delay_ms=5_000)
+    store.enqueue([new_job(OTHER, delay_ms=5_000)] * 3)
+    clock.advance(5)
+    assert store.due(KINDS, 100)["cpu"] == 3
+    store.settle([succeeded(held)])
+    assert store.due(KINDS, 100)["cpu"] == 3 + 9
+
+
 def test_pruning_forgets_what_has_ended_and_nothing_else(store, clock):
     """A bucket in use stays, and so does a rate that is not full again."""
     publish(store, quota(concurrency=4, rate="1/d", burst=4))

@@ -27,6 +27,7 @@ from jobpool.store.memory.tables.lanes import Lane
 from jobpool.store.memory.tables.ordered_set import id_of, rank_by_priority
 from jobpool.store.memory.tables.permits import Bucket, Permit, PermitKey
 from jobpool.store.memory.tables.rows import Row
+from jobpool.store.statements.quotas import shortage
 
 _replace = msgspec.structs.replace
 _RESERVED = 0
@@ -61,6 +62,18 @@ class Claim:
         if self._rules.is_empty:
             return set()
         return {kind for kind in kinds if self._rules.is_laned(pool, kind)}
+
+    def held_kinds(self, kinds: Collection[str]) -> set[str]:
+        """Return the laned kinds of which no job may begin now, whatever it is of."""
+        uses = {kind: self._rules.uses(kind, None, {}) for kind in kinds}
+        needed = [use for of_kind in uses.values() for use in of_kind]
+        states = states_of(self._database, self._rules, needed)
+        return {
+            kind
+            for kind, of_kind in uses.items()
+            for use in of_kind
+            if shortage(states[use.bucket], use.cost, self.now_ms) is not None
+        }
 
     def heads(
         self,

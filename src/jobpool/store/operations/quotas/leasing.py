@@ -10,9 +10,10 @@ from jobpool.core.rules.quotas.lanes import is_again
 from jobpool.store.operations.quotas.claim import Claim
 from jobpool.store.operations.quotas.in_force import Governing, InForce
 from jobpool.store.operations.quotas.lanes import ClaimMemory
-from jobpool.store.operations.quotas.view import count_in_lanes
+from jobpool.store.operations.quotas.view import count_in_lanes, see
 from jobpool.store.statements.limits import values_from
 from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.quotas import shortage
 from jobpool.store.statements.session import OwnSession, Session
 
 SUSPECTS = 100
@@ -78,6 +79,21 @@ class LanedLeasing(Governing):
         if not known.is_granted or whole:
             return 0
         return count_in_lanes(session, known.rules, pool, kinds, by)
+
+    def _held_kinds(
+        self, session: Session, kinds: Sequence[str], now_ms: int
+    ) -> set[str]:
+        """Return the laned kinds of which no job may begin now, whatever it is of."""
+        rules = self._in_force.rules
+        uses = {kind: rules.uses(kind, None, {}) for kind in kinds}
+        needed = [use for of_kind in uses.values() for use in of_kind]
+        seen = see(session, rules, needed, now_ms)
+        return {
+            kind
+            for kind, of_kind in uses.items()
+            for use in of_kind
+            if shortage(seen[use.bucket].state, use.cost, now_ms) is not None
+        }
 
     def _claim(
         self,
