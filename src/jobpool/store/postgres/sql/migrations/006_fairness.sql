@@ -1,6 +1,9 @@
 -- Fairness under pressure. In this order: shares; breakers and retry budgets; admission;
--- debounce; reports of runs. Whoever adds to a part does so at its end. Indexes of jobs,
--- which are built beside the traffic, are last.
+-- debounce; reports of runs. Whoever adds to a part does so at its end. Indexes of
+-- tables that are there, which are built beside the traffic, are last.
+
+-- lock:
+LOCK TABLE jobpool.jobs, jobpool.lanes IN ACCESS EXCLUSIVE MODE;
 
 -- expand:
 
@@ -46,12 +49,6 @@ CREATE INDEX share_notes_of_pool ON jobpool.share_notes (pool, id);
 ALTER TABLE jobpool.lanes ADD COLUMN turn double precision;
 
 -- With a condition of its own, so that what means it uses no other, whatever statistics say.
-CREATE INDEX lanes_of_tenant
-ON jobpool.lanes (pool, kind, priority, coalesce(tenant, ''), vtime, id)
-WHERE waits AND open_at_ms + 0 = 0 AND blocked_by IS NULL;
-CREATE INDEX lanes_in_turn ON jobpool.lanes (blocked_by, rank DESC, turn, id)
-WHERE blocked_by IS NOT NULL AND turn IS NOT NULL;
-
 CREATE FUNCTION jobpool.note_share() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO jobpool.share_notes (pool, kind, priority, tenant)
@@ -198,6 +195,24 @@ SELECT
   ) END AS follows
 FROM jobpool.debounced AS d;
 
+-- Reports of runs, as JSON: the newest one of each.
+CREATE TABLE jobpool.reports (
+  run_id text COLLATE "C" PRIMARY KEY,
+  at_ms bigint NOT NULL,
+  report text COLLATE "C" NOT NULL
+);
+
+-- index: lanes_of_tenant
+DROP INDEX CONCURRENTLY IF EXISTS jobpool.lanes_of_tenant;
+CREATE INDEX CONCURRENTLY lanes_of_tenant
+ON jobpool.lanes (pool, kind, priority, coalesce(tenant, ''), vtime, id)
+WHERE waits AND open_at_ms + 0 = 0 AND blocked_by IS NULL;
+
+-- index: lanes_in_turn
+DROP INDEX CONCURRENTLY IF EXISTS jobpool.lanes_in_turn;
+CREATE INDEX CONCURRENTLY lanes_in_turn ON jobpool.lanes (blocked_by, rank DESC, turn, id)
+WHERE blocked_by IS NOT NULL AND turn IS NOT NULL;
+
 -- How many jobs of a tenant are due and wait, and the oldest of them. Of jobs without a
 -- tenant it has nothing.
 -- index: jobs_of_tenant
@@ -205,10 +220,3 @@ DROP INDEX CONCURRENTLY IF EXISTS jobpool.jobs_of_tenant;
 CREATE INDEX CONCURRENTLY jobs_of_tenant
 ON jobpool.jobs (tenant, run_at_ms)
 WHERE state = 'runnable' AND tenant IS NOT NULL;
-
--- Reports of runs, as JSON: the newest one of each.
-CREATE TABLE jobpool.reports (
-  run_id text COLLATE "C" PRIMARY KEY,
-  at_ms bigint NOT NULL,
-  report text COLLATE "C" NOT NULL
-);
