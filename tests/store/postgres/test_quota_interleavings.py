@@ -13,6 +13,7 @@ from contextlib import closing
 
 import pytest
 
+from jobpool.core.rules.quotas.shares import PoolRule
 from support.postgres.interleaving import (
     Actor,
     at_random,
@@ -24,16 +25,19 @@ from support.postgres.quota_world import CHANGES, OPERATIONS, PAIRS, World
 
 FULL_S = float(os.environ.get("JOBPOOL_TEST_INTERLEAVINGS", "0"))
 SEED = os.environ.get("JOBPOOL_TEST_SEED", str(random.SystemRandom().getrandbits(32)))
-GATE_ORDERS = 30
+GATE_ORDERS = 15
+"""Of each world."""
 CLAIMS, OFTEN = ["claim", "claim_one", "settle_and_claim"], 0.6
 """What most of it is about is in so many of the random pairs."""
 STEPS = 40
 """An operation has about so many statements; one that has fewer is not interrupted."""
 
 
-@pytest.fixture(scope="module")
-def world():
-    with closing(World()) as world, stops():
+@pytest.fixture(scope="module", params=["plain", "fair"])
+def world(request):
+    """Return the world; in a fair one claims of a pool take turns before all else."""
+    pools = [PoolRule(name=name, fair="tenant") for name in ("cpu", "io")]
+    with closing(World(pools if request.param == "fair" else ())) as world, stops():
         yield world
 
 

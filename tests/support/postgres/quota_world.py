@@ -86,9 +86,14 @@ class Side(NamedTuple):
 
 
 class World:
-    """The database and its two supervisors; made once."""
+    """The database and its two supervisors; made once.
 
-    def __init__(self):
+    Args:
+        pools: rules of pools; in fair ones, claims take turns besides.
+    """
+
+    def __init__(self, pools=()):
+        self.pools = tuple(pools)
         # What a handler does has the server's own time.
         since_ms = round(time.time() * 1000) - (_DAY_S + _LAPSED_S) * 1000
         self.clock = ManualClock(since_ms)
@@ -126,7 +131,13 @@ class World:
         ]
         needs[KIND] = [Need(one) for one in needs[KIND]]
         publish(
-            store, *named, needs=needs, caps={KIND: cap}, run_id=run_id, host=run_id
+            store,
+            *named,
+            needs=needs,
+            caps={KIND: cap},
+            run_id=run_id,
+            host=run_id,
+            more={"pools": self.pools},
         )
 
     def _prepare(self, first, second):

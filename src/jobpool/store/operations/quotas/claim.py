@@ -108,7 +108,7 @@ class Claim:
 
     def take_turns(self) -> None:
         """Wait for other claims of the fair pools, before anything else is locked."""
-        self._shares.lock(self.kinds)
+        self._lanes.take_turns(self.kinds)
 
     def prepare(self, wanted: Mapping[str, int]) -> None:
         """Do the chores, lock the buckets that are needed, and apply what is noted."""

@@ -53,6 +53,11 @@ class ClaimMemory:
         self.latest_ms = 0
         """The store's clock, at the last claim."""
 
+    def walk_all(self, pools: Mapping[str, PoolRule]) -> None:
+        """Have all lanes looked at by these rules of pools."""
+        self.pools, self.is_walking = pools, True
+        self.lanes_walked_to = _BELOW_ALL
+
 
 class Lane(NamedTuple):
     """An open lane."""
@@ -110,6 +115,12 @@ class Lanes:
         self._spent: set[int] = set()
         """Those that are left alone for the rest of this claim."""
 
+    def take_turns(self, pools: Iterable[str]) -> None:
+        """Wait for other claims of the fair ones of these pools."""
+        has_news = self._memory.pools != self._rules.pools
+        if self._shares.lock(pools, has_news=has_news):
+            self._memory.walk_all(self._rules.pools)
+
     def do_chores(
         self, wanted: Mapping[str, int], kinds: Mapping[str, Sequence[str]]
     ) -> tuple[Sequence[Row], dict[str, list[Lane]]]:
@@ -160,9 +171,6 @@ class Lanes:
     def _find_lost(self) -> bool:
         """Look at some lanes, once in a while: whoever has deleted one left no note."""
         memory = self._memory
-        if memory.pools != self._rules.pools:
-            memory.pools, memory.is_walking = self._rules.pools, True
-            memory.lanes_walked_to = _BELOW_ALL
         is_early = abs(self._now_ms - memory.lanes_walked_ms) < WALK_EVERY_MS
         if is_early and not memory.is_walking:
             return False

@@ -109,18 +109,31 @@ class Shares:
         self._keys: dict[int, Key] = {}
         """Of jobs that were picked."""
 
-    def lock(self, pools: Iterable[str]) -> None:
-        """Wait until no other claim gives out turns of the fair ones of these pools."""
-        self._pools = sorted(pool for pool in pools if self._rules.fair(pool))
+    def lock(self, pools: Iterable[str], *, has_news: bool) -> bool:
+        """Wait until no other claim gives out turns of the fair ones of these pools.
+
+        Args:
+            pools: those that are leased from.
+            has_news: the rules of pools are not those of the last claim.
+
+        Returns:
+            Whether lanes may have opened without a note: all must be looked at.
+        """
+        every = sorted(pool for pool in self._rules.pools if self._rules.fair(pool))
+        self._pools = [pool for pool in every if pool in set(pools)]
+        if has_news and every:  # Also of others: lanes that open there leave notes now.
+            self._session.run("make_fair_pools", pools=as_json(every))
         if not self._pools:
-            return
+            return has_news
         named = {"pools": as_json(self._pools)}
         rows = self._session.rows("lock_fair_pools", **named)
-        if len(rows) < len(self._pools):
+        is_missing = len(rows) < len(self._pools)
+        if is_missing:
             self._session.run("make_fair_pools", **named)
             rows = self._session.rows("lock_fair_pools", **named)
         for pool, text in rows:
             self._clocks[pool] = decoded(text, dict[int, float]) or {}
+        return has_news or is_missing
 
     @property
     def looking(self) -> Sequence[Query]:
