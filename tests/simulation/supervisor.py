@@ -397,6 +397,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
         (housekeeping, "CANCELS_EVERY_S"),
         (housekeeping, "HOST_EVERY_S"),
         (housekeeping, "REPORT_EVERY_S"),
+        (housekeeping, "WAITS_EVERY_S"),
         (housekeeping, "UNKNOWN_EVERY_S"),
         (housekeeping, "CONCERNS_EVERY_S"),
         (housekeeping, "PRUNE_EVERY_S"),
@@ -416,7 +417,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
 }
 """How often supervisors really check things."""
 _COARSE_S = (
-    *(600.0, 8.0, 60.0, 60.0, 60.0, *[7200.0] * 9),
+    *(600.0, 8.0, 60.0, 60.0, 60.0, *[7200.0] * 10),
     *(12.0, 3.0),
 )
 """The same except for what follows, so that hours cost little.

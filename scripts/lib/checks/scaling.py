@@ -37,6 +37,8 @@ def wait_too(gate: str):
     hold(gate)
 """
 CONFIG = """
+memory_budget = "none"
+
 [pools.io]
 memory = "{memory}"
 scale_on = "{scale_on}"

@@ -572,6 +572,18 @@ def test_status_says_why_a_pool_has_its_size(store):
     assert "its jobs wait for suspects" in run("status").stdout
 
 
+def test_status_says_what_jobs_have_waited_for(store):
+    """In shares of the time of all of them together."""
+    assert "nothing has waited" in run("status", "--why").stdout
+    enqueue(store, 6)
+    assert store.sample_waits(10.0)
+    text = run("status", "--why").stdout
+    assert re.search(rf"{KIND.kind} +cpu +1m00s +slots 100 %", text)
+    (found,) = rows(run("status", "--why", "--json"))
+    (row,) = found["waits"]
+    assert (row["cause"], row["job_s"]) == ("slots", 60.0)
+
+
 def test_status_warns_of_pools_that_nobody_serves(store):
     """Only pools that have waiting jobs and no living supervisor are named."""
     enqueue(store, 2, kind="big", pool="gpu")

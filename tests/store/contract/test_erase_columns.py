@@ -20,6 +20,7 @@ NOT_A_JOBS = {
     "meta": "counters",
     "runs": "supervisors",
     "reports": "supervisors' figures",
+    "waits": "figures of a kind",
     "kinds": "what applications publish",
     "breakers": "kinds and runs",
     "pauses": "what operators name",

@@ -59,3 +59,40 @@ def test_a_store_tells_of_its_load_what_it_can(store):
     if told.connections is not None:
         assert 1 <= told.connections <= told.connections_max
         assert told.lock_waits == 0
+
+
+def test_what_jobs_wait_for_is_sampled_by_one_for_all(store, clock):
+    """By kind and cause; nothing waits: nothing is written."""
+    publish(
+        store,
+        quota(concurrency=1),
+        needs={KIND: ["stripe"], OTHER: []},
+    )
+    assert not store.sample_waits(10.0)
+    enqueue(store, 4)
+    store.enqueue([new_job(OTHER)] * 2)
+    store.enqueue([new_job("nobody.knows", "io")])
+    lease(store, kinds={"cpu": [KIND]})
+    assert store.sample_waits(10.0)
+    assert not store.sample_waits(10.0), "somebody has done that"
+    found = {(row.kind, row.pool, row.cause): row.job_s for row in store.waits(3600)}
+    assert found == {
+        (KIND, "cpu", "quota"): 30.0,
+        (OTHER, "cpu", "slots"): 20.0,
+        ("nobody.knows", "io", "unknown kind"): 10.0,
+    }
+    clock.advance(10)
+    store.put_report(
+        "run-1", RunReport(pools={"cpu": PoolReport(size=1, holds="memory")})
+    )
+    store.pause(quota="stripe")
+    assert store.sample_waits(10.0)
+    found = {(row.kind, row.cause): row.job_s for row in store.waits(3600)}
+    assert found[OTHER, "memory"] == found[OTHER, "slots"] == 20.0
+    assert found[KIND, "pause"] == 30.0
+    assert [row.job_s for row in store.waits(3600)] == sorted(found.values())[::-1]
+    clock.advance(7200)
+    assert store.waits(3600) == []
+    clock.advance(86_400)
+    assert store.sample_waits(10.0)
+    assert {row.job_s for row in store.waits(200_000)} <= {30.0, 20.0, 10.0}

@@ -7,13 +7,21 @@ from typing import Any
 
 import msgspec
 
-from jobpool.cli.output import ago, heading, print_line, print_table, size
+from jobpool.cli.output import (
+    ago,
+    heading,
+    print_line,
+    print_table,
+    seconds,
+    size,
+)
 from jobpool.core.rules.run_report import (
     HostReport,
     KindReport,
     ReportRow,
     StoreReport,
 )
+from jobpool.core.rules.waits import WaitRow
 
 
 def summary(reports: Sequence[ReportRow], now_ms: int) -> list[dict[str, Any]]:
@@ -132,3 +140,32 @@ def _of_store(store: StoreReport) -> tuple[str, ...]:
         if store.connections is None
         else f"{store.connections} of {store.connections_max} connections",
     )
+
+
+def print_waits(rows: Sequence[WaitRow]) -> None:
+    """Show what due jobs of each kind have waited for, as shares of their time."""
+    heading("WHY (what due jobs have waited for in the last hour)")
+    by_kind: dict[tuple[str, str], list[WaitRow]] = {}
+    for row in rows:
+        by_kind.setdefault((row.kind, row.pool), []).append(row)
+    if not by_kind:
+        print_line("nothing has waited for long")
+        return
+    sums = {place: sum(row.job_s for row in of) for place, of in by_kind.items()}
+    print_table(
+        ("KIND", "POOL", "WAITED", "FOR"),
+        (
+            (
+                *(kind, pool, seconds(sums[kind, pool])),
+                ", ".join(
+                    f"{row.cause} {row.job_s / sums[kind, pool]:.0%}".replace("%", " %")
+                    for row in of
+                ),
+            )
+            for (kind, pool), of in sorted(
+                by_kind.items(), key=lambda one: (-sums[one[0]], one[0])
+            )
+        ),
+        right=("WAITED",),
+    )
+    print_line("WAITED is of all jobs together: 100 that wait for 6 s are 10 minutes.")

@@ -48,6 +48,7 @@ from jobpool.store.records import (
     WaitingRow,
 )
 
+WHY_S = 3600.0
 _BLOCKED = "blocked"
 """Runnable, but for a quota."""
 _SHOWN_STATES = (
@@ -91,12 +92,18 @@ class _Status(msgspec.Struct, frozen=True):
     is_flag=True,
     help="Show the signals of each bottleneck: hosts, store, how kinds end.",
 )
+@click.option(
+    "--why",
+    is_flag=True,
+    help="Show what due jobs have waited for in the last hour, by kind.",
+)
 @store_flags
 @json_flag
 def status(
     *,
     figures: bool,
     signals: bool,
+    why: bool,
     store: str | None,
     config: str | None,
     as_json: bool,
@@ -104,12 +111,18 @@ def status(
     """Show supervisors, pools and waiting jobs."""
     with opened(own_sources(store, config)) as found:
         seen = _read_status(found, figures=figures)
+        waits = found.waits(WHY_S) if why else []
     if as_json:
-        print_json(encodable(_object(seen, figures=figures)))
+        whole = _object(seen, figures=figures)
+        if why:
+            whole["waits"] = [row._asdict() for row in waits]
+        print_json(encodable(whole))
     else:
         _print(seen, figures=figures)
         if signals:
             bottlenecks.print_signals(seen.reports, now_ms())
+        if why:
+            bottlenecks.print_waits(waits)
 
 
 def _read_status(store: Store, *, figures: bool) -> _Status:

@@ -8,6 +8,7 @@ from typing import Protocol
 from jobpool.core.jobs.job import Attempt, Job
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.core.rules.run_report import ReportRow
+from jobpool.core.rules.waits import WaitRow
 from jobpool.store.records import (
     AuditFilter,
     AuditRow,
@@ -118,6 +119,14 @@ class Reading(Protocol):
 
     def sketches(self, kind: str | None = None) -> list[SketchRow]:
         """Return what attempts have used, of one kind or of all, oldest week first."""
+        ...
+
+    def waits(self, over_s: float) -> list[WaitRow]:
+        """Return what jobs have waited for in the last time, the most first.
+
+        Args:
+            over_s: seconds until now, rounded to slots of five minutes; at most a day.
+        """
         ...
 
     def run_reports(self) -> list[ReportRow]:

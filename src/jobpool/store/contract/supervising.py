@@ -250,6 +250,20 @@ class Supervising(Protocol):
         """Keep what a run reports of itself, instead of what it did before."""
         ...
 
+    def sample_waits(self, over_s: float) -> bool:
+        """Find out what due jobs wait for, and add it to `waits`.
+
+        Nothing is written if nothing waits, or if somebody has done this already.
+
+        Args:
+            over_s: the time that this moment stands for; nobody has another turn
+                before that.
+
+        Returns:
+            Whether anything was added.
+        """
+        ...
+
     def load(self) -> StoreReport:
         """Return what the store tells of its own load; its commits are not in it."""
         ...

@@ -66,6 +66,8 @@ class MemoryDatabase:
         jobs: all jobs.
         runs: supervisors by id.
         reports: what they report of themselves, by run, and since when.
+        waits: how long jobs waited, by slot, kind, pool and cause.
+        waits_sampled: when that was last sampled.
         kinds: what they publish, by kind and run.
         pauses: by what they are of: ``("pool" | "kind", name)`` or ``("store", "")``.
         suspects: jobs that may have killed their host, and since when.
@@ -98,6 +100,8 @@ class MemoryDatabase:
         self.runs: Records[str, Run] = Records()
         self.renewals: Records[str, int] = Records()
         self.reports: Records[str, tuple[int, RunReport]] = Records()
+        self.waits: Records[tuple[int, str, str, str], float] = Records()
+        self.waits_sampled: Records[str, int] = Records()
         self.kinds: Records[tuple[str, str], KindRecord] = Records()
         self.pauses: Records[tuple[str, str], PauseRow] = Records()
         self.suspects: Records[int, int] = Records()

@@ -17,6 +17,13 @@ from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.jobs.ref import id_of, ref_of
 from jobpool.core.rules.run_report import ReportRow, StoreReport
 from jobpool.core.rules.sketch import Measure
+from jobpool.core.rules.waits import (
+    WAITS_KEPT_MS,
+    WAITS_SLOT_MS,
+    Waiting,
+    WaitRow,
+    waits_of,
+)
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.quotas.claim import Claim
@@ -266,6 +273,41 @@ class Reading(MisfitKeeping, QuotaReading):
     def load(self) -> StoreReport:
         """See `Store.load`."""
         return StoreReport()
+
+    def sample_waits(self, over_s: float) -> bool:
+        """See `Store.sample_waits`."""
+        with self._session.writing:
+            database, now_ms = self._database, self._clock.utc_ms()
+            last_ms = database.waits_sampled.get("", 0)
+            is_turn = not 0 <= now_ms - last_ms < round(over_s * 1000)
+            if not is_turn or not (rows := self.waiting()):
+                return False
+            database.put(database.waits_sampled, "", now_ms)
+            given = [
+                Waiting(row.kind, row.pool, row.jobs, row.known, row.paused)
+                for row in rows
+            ]
+            reports = [row.report for row in self.run_reports()]
+            slot_ms = now_ms // WAITS_SLOT_MS * WAITS_SLOT_MS
+            for row in waits_of(given, self._held_by_cause(now_ms), reports, over_s):
+                key = (slot_ms, row.kind, row.pool, row.cause)
+                before_s = database.waits.get(key) or 0.0
+                database.put(database.waits, key, before_s + row.job_s)
+            for key in list(database.waits.keys()):
+                if key[0] < now_ms - WAITS_KEPT_MS:
+                    database.put(database.waits, key, None)
+        return True
+
+    def waits(self, over_s: float) -> list[WaitRow]:
+        """See `Store.waits`."""
+        sums: Counter[tuple[str, str, str]] = Counter()
+        with self._session.reading:
+            from_ms = self._clock.utc_ms() - round(over_s * 1000)
+            for (slot_ms, *place), job_s in self._database.waits.items():
+                if slot_ms >= from_ms:
+                    sums[tuple(place)] += job_s  # type: ignore[index, assignment]
+        rows = [WaitRow(*place, job_s) for place, job_s in sums.items()]
+        return sorted(rows, key=lambda row: (-row.job_s, *row[:3]))
 
     def oldest_due(self, kinds: Mapping[str, Sequence[str]]) -> dict[str, float]:
         """See `Store.oldest_due`."""

@@ -8,6 +8,13 @@ from typing import Any
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.jobs.ref import id_of
 from jobpool.core.rules.run_report import ReportRow, RunReport, StoreReport
+from jobpool.core.rules.waits import (
+    WAITS_KEPT_MS,
+    WAITS_SLOT_MS,
+    Waiting,
+    WaitRow,
+    waits_of,
+)
 from jobpool.store.operations.quotas.reading import QuotaReading
 from jobpool.store.operations.quotas.view import LANES
 from jobpool.store.records import (
@@ -148,6 +155,37 @@ class Reading(QuotaReading):
     def load(self) -> StoreReport:
         """See `Store.load`."""
         return StoreReport()
+
+    def sample_waits(self, over_s: float) -> bool:
+        """See `Store.sample_waits`."""
+        over_ms = round(over_s * 1000)
+        with self._database.reading() as session:
+            now_ms = self._database.now_ms(session)
+            last_ms = session.value("counter", name="waits_sampled_ms")
+        if 0 <= now_ms - (last_ms or 0) < over_ms or not (rows := self.waiting()):
+            return False
+        with self._database.reading() as session:
+            held = self._held_by_cause(session)
+        given = [
+            Waiting(row.kind, row.pool, row.jobs, row.known, row.paused) for row in rows
+        ]
+        reports = [row.report for row in self.run_reports()]
+        found = [list(row) for row in waits_of(given, held, reports, over_s)]
+        with self._database.writing() as session:
+            before_ms = now_ms - over_ms
+            if not session.run("take_waits_turn", now_ms=now_ms, before_ms=before_ms):
+                return False
+            slot_ms = now_ms // WAITS_SLOT_MS * WAITS_SLOT_MS
+            session.run("add_waits", slot_ms=slot_ms, rows=as_json(found))
+            session.run("prune_waits", before_ms=now_ms - WAITS_KEPT_MS)
+        return True
+
+    def waits(self, over_s: float) -> list[WaitRow]:
+        """See `Store.waits`."""
+        with self._database.reading() as session:
+            from_ms = self._database.now_ms(session) - round(over_s * 1000)
+            rows = session.rows("get_waits", from_ms=from_ms)
+        return [WaitRow(*row) for row in rows]
 
     def oldest_due(self, kinds: Mapping[str, Sequence[str]]) -> dict[str, float]:
         """See `Store.oldest_due`."""

@@ -42,6 +42,9 @@ AFTER_WAKE_S = 0.01
 HOST_EVERY_S = 1.0
 REPORT_EVERY_S = 5.0
 """As often the host is looked at if nothing depends on that but the report."""
+WAITS_EVERY_S = 10.0
+WAITS_SHARE = 0.01
+"""At most this share of the time goes into sampling what jobs wait for."""
 USUAL_EVERY_S = 60.0
 USUAL_SHARE = 0.99
 """Of a kind's attempts need no more than what is called usual."""
@@ -142,6 +145,8 @@ class Housekeeping(threading.Thread):
         self._usual_bytes: dict[str, int] = {}
         host_every_s = HOST_EVERY_S if ranged else REPORT_EVERY_S
         self._turns.append(self._turn(self._host, host_every_s))
+        self._sampling = self._turn(self._sample_waits, WAITS_EVERY_S, WAITS_EVERY_S)
+        self._turns.append(self._sampling)
         if any(pool.scale_on is ScaleOn.MEMORY for pool in ranged):
             self._turns.append(self._turn(self._usual, USUAL_EVERY_S))
 
@@ -283,6 +288,14 @@ class Housekeeping(threading.Thread):
                 store=self._store.commits.added_to(store.load()),
             ),
         )
+
+    def _sample_waits(self, store: Store) -> Posts:
+        """Sample what jobs wait for; the longer it takes, the more rarely."""
+        began_s, turn = self._clock.monotonic_s(), self._sampling
+        store.sample_waits(turn.every_s)
+        took_s = self._clock.monotonic_s() - began_s
+        turn.every_s = max(WAITS_EVERY_S, took_s / WAITS_SHARE)
+        return ()
 
     def _usual(self, store: Store) -> Posts:
         """Find out what attempts use, by pool: that of the kind that uses most."""

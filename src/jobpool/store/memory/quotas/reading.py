@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from jobpool.core.clock import Clock
-from jobpool.core.rules.quotas.allot import BucketState
 from jobpool.core.rules.quotas.definition import TENANT, Quota
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.rules import Rules
+from jobpool.core.rules.waits import Cause, cause_of
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.quotas.in_force import in_force, state_of, states_of
-from jobpool.store.memory.tables.lanes import Lane
 from jobpool.store.records import BucketRow, QuotaRow, QuotaWait, TenantRow
 from jobpool.store.statements.quotas import (
     all_differing,
@@ -174,16 +173,19 @@ class QuotaReading:
 
     def _blocked(self, now_ms: int) -> Counter[tuple[str, str]]:
         """Return how many runnable jobs wait for a quota, by pool and kind."""
+        held = self._held_by_cause(now_ms)
+        return Counter({place: causes.total() for place, causes in held.items()})
+
+    def _held_by_cause(self, now_ms: int) -> dict[tuple[str, str], Counter[Cause]]:
+        """Return the same by cause."""
         rules = in_force(self._database, now_ms)
-        found: Counter[tuple[str, str]] = Counter()
+        found: defaultdict[tuple[str, str], Counter[Cause]] = defaultdict(Counter)
         for lane in self._database.jobs.lanes:
             states = states_of(self._database, rules, lane.uses)
-            if _is_blocked(lane, states, now_ms):
-                found[lane.pool, lane.kind] += len(lane.jobs)
+            for use in lane.uses:
+                state = states[use.bucket]
+                if shortage(state, use.cost, now_ms) is not None:
+                    cause = cause_of(state, now_ms)
+                    found[lane.pool, lane.kind][cause] += len(lane.jobs)
+                    break
         return found
-
-
-def _is_blocked(lane: Lane, states: dict[int, BucketState], now_ms: int) -> bool:
-    return any(
-        shortage(states[use.bucket], use.cost, now_ms) is not None for use in lane.uses
-    )

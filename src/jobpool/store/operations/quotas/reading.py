@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from jobpool.core.rules.quotas.allot import BucketState
 from jobpool.core.rules.quotas.definition import TENANT, Limits, Quota
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.rules import Override, Rules, Use
+from jobpool.core.rules.waits import Cause, cause_of
 from jobpool.store.operations.quotas.in_force import Governing
 from jobpool.store.operations.quotas.view import Seen, buckets_from, see, states_of
 from jobpool.store.records import BucketRow, PauseRow, QuotaRow, QuotaWait, TenantRow
@@ -174,15 +175,23 @@ class QuotaReading(Governing):
 
     def _blocked(self, session: OwnSession) -> Counter[tuple[str, str]]:
         """Return how many runnable jobs wait for a quota, by pool and kind."""
+        held = self._held_by_cause(session)
+        return Counter({place: causes.total() for place, causes in held.items()})
+
+    def _held_by_cause(
+        self, session: OwnSession
+    ) -> dict[tuple[str, str], Counter[Cause]]:
+        """Return the same by cause."""
         now_ms = self._database.now_ms(session)
         rules = self._current(session, now_ms).rules
         waiting = [] if rules.is_empty else _waiting(session, rules)
         uses = (use for one in waiting for use in one.uses)
-        short = _short(waiting, see(session, rules, uses, now_ms), now_ms)
-        found: Counter[tuple[str, str]] = Counter()
-        for one, uses_short in short:
-            if uses_short:
-                found[one.pool, one.kind] += one.jobs
+        buckets = see(session, rules, uses, now_ms)
+        found: defaultdict[tuple[str, str], Counter[Cause]] = defaultdict(Counter)
+        for one, short in _short(waiting, buckets, now_ms):
+            if short:
+                cause = cause_of(buckets[short[0].bucket].state, now_ms)
+                found[one.pool, one.kind][cause] += one.jobs
         return found
 
 

@@ -44,3 +44,34 @@ SELECT
   current_setting('max_connections')::bigint
 FROM pg_stat_activity
 WHERE backend_type = 'client backend'
+
+-- name: take_waits_turn
+-- Changes nothing if somebody has sampled what jobs wait for since.
+UPDATE jobpool.meta
+SET value = %(now_ms)s
+WHERE name = 'waits_sampled_ms' AND (value <= %(before_ms)s OR value > %(now_ms)s)
+
+-- name: add_waits
+-- :rows holds [kind, pool, cause, seconds].
+INSERT INTO jobpool.waits (slot_ms, kind, pool, cause, job_s)
+SELECT
+  %(slot_ms)s,
+  r.value ->> 0,
+  r.value ->> 1,
+  r.value ->> 2,
+  (r.value ->> 3)::double precision
+FROM jsonb_array_elements(%(rows)s::jsonb) AS r (value)
+ON CONFLICT (slot_ms, kind, pool, cause) DO UPDATE
+SET job_s = jobpool.waits.job_s + excluded.job_s
+
+-- name: prune_waits
+-- Those that are too old.
+DELETE FROM jobpool.waits WHERE slot_ms < %(before_ms)s
+
+-- name: get_waits
+-- Since a slot, those first for which jobs have waited most.
+SELECT kind, pool, cause, sum(job_s) AS job_s
+FROM jobpool.waits
+WHERE slot_ms >= %(from_ms)s
+GROUP BY kind, pool, cause
+ORDER BY job_s DESC, kind, pool, cause

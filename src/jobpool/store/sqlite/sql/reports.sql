@@ -34,3 +34,35 @@ FROM (
     AND l.waits = 1 AND l.open_at_ms = 0 AND l.blocked_by IS NULL
   LIMIT :limit
 ) AS head
+
+-- name: take_waits_turn
+-- Changes nothing if somebody has sampled what jobs wait for since.
+UPDATE jobpool_meta
+SET value = :now_ms
+WHERE name = 'waits_sampled_ms' AND (value <= :before_ms OR value > :now_ms)
+
+-- name: add_waits
+-- :rows holds [kind, pool, cause, seconds].
+INSERT INTO jobpool_waits (slot_ms, kind, pool, cause, job_s)
+SELECT
+  :slot_ms,
+  json_extract(value, '$[0]'),
+  json_extract(value, '$[1]'),
+  json_extract(value, '$[2]'),
+  json_extract(value, '$[3]')
+FROM json_each(:rows)
+WHERE true
+ON CONFLICT (slot_ms, kind, pool, cause) DO UPDATE
+SET job_s = jobpool_waits.job_s + excluded.job_s
+
+-- name: prune_waits
+-- Those that are too old.
+DELETE FROM jobpool_waits WHERE slot_ms < :before_ms
+
+-- name: get_waits
+-- Since a slot, those first for which jobs have waited most.
+SELECT kind, pool, cause, sum(job_s) AS job_s
+FROM jobpool_waits
+WHERE slot_ms >= :from_ms
+GROUP BY kind, pool, cause
+ORDER BY job_s DESC, kind, pool, cause

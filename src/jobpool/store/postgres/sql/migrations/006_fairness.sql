@@ -220,3 +220,16 @@ DROP INDEX CONCURRENTLY IF EXISTS jobpool.jobs_of_tenant;
 CREATE INDEX CONCURRENTLY jobs_of_tenant
 ON jobpool.jobs (tenant, run_at_ms)
 WHERE state = 'runnable' AND tenant IS NOT NULL;
+
+-- What due jobs wait for: seconds of all of them together, sampled by one supervisor, in
+-- slots of five minutes.
+CREATE TABLE jobpool.waits (
+  slot_ms bigint NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  pool text COLLATE "C" NOT NULL,
+  cause text COLLATE "C" NOT NULL,
+  job_s double precision NOT NULL,
+  PRIMARY KEY (slot_ms, kind, pool, cause)
+);
+
+INSERT INTO jobpool.meta (name, value) VALUES ('waits_sampled_ms', 0);

@@ -153,3 +153,16 @@ CREATE TABLE jobpool_reports (
   at_ms INTEGER NOT NULL CHECK (at_ms | 0 IS at_ms),
   report TEXT NOT NULL CHECK (report < x'')
 ) WITHOUT ROWID;
+
+-- What due jobs wait for: seconds of all of them together, sampled by one supervisor, in
+-- slots of five minutes.
+CREATE TABLE jobpool_waits (
+  slot_ms INTEGER NOT NULL CHECK (slot_ms | 0 IS slot_ms),
+  kind TEXT NOT NULL CHECK (kind < x''),
+  pool TEXT NOT NULL CHECK (pool < x''),
+  cause TEXT NOT NULL CHECK (cause < x''),
+  job_s REAL NOT NULL CHECK (job_s < ''),
+  PRIMARY KEY (slot_ms, kind, pool, cause)
+) WITHOUT ROWID;
+
+INSERT INTO jobpool_meta (name, value) VALUES ('waits_sampled_ms', 0);
