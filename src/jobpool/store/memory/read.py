@@ -276,20 +276,22 @@ class Reading(MisfitKeeping, QuotaReading):
 
     def sample_waits(self, over_s: float) -> bool:
         """See `Store.sample_waits`."""
-        with self._session.writing:
-            database, now_ms = self._database, self._clock.utc_ms()
+        database, now_ms = self._database, self._clock.utc_ms()
+        with self._session.reading:
             last_ms = database.waits_sampled.get("", 0)
             is_turn = not 0 <= now_ms - last_ms < round(over_s * 1000)
             if not is_turn or not (rows := self.waiting()):
                 return False
-            database.put(database.waits_sampled, "", now_ms)
             given = [
                 Waiting(row.kind, row.pool, row.jobs, row.known, row.paused)
                 for row in rows
             ]
             reports = [row.report for row in self.run_reports()]
-            slot_ms = now_ms // WAITS_SLOT_MS * WAITS_SLOT_MS
-            for row in waits_of(given, self._held_by_cause(now_ms), reports, over_s):
+            found = waits_of(given, self._held_by_cause(now_ms), reports, over_s)
+        slot_ms = now_ms // WAITS_SLOT_MS * WAITS_SLOT_MS
+        with self._session.writing:
+            database.put(database.waits_sampled, "", now_ms)
+            for row in found:
                 key = (slot_ms, row.kind, row.pool, row.cause)
                 before_s = database.waits.get(key) or 0.0
                 database.put(database.waits, key, before_s + row.job_s)
