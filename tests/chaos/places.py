@@ -33,6 +33,12 @@ OUTAGE_S_MAX = 20.0
 QUERY_S_MAX = 60
 HARMED = (sqlite3.OperationalError, psycopg.OperationalError)
 """A store that is harmed already answers the nemesis itself so."""
+CONFIGURATION = """\
+[pools.io]
+fair = "tenant"
+aging = "1/m"
+"""
+"""In one pool jobs have turns by their tenants, in the other they go as they come."""
 FINAL = (
     "id, kind, state, attempt, failures, crashes, interruptions, recoveries, "
     "max_attempts"
@@ -62,6 +68,7 @@ class Place:
         self.marks.touch()
         self.tmp = directory / "tmp"
         self.tmp.mkdir()
+        (directory / "jobpool.toml").write_text(CONFIGURATION)
 
     def url_for(self, name):
         """Return the store's URL for one supervisor."""

@@ -20,6 +20,7 @@ LASTS_MS = {5: 30, 30: 30, 100: 25, 400: 12, 1500: 3, 4000: 2}
 KEYED = 0.3
 REPEATED = 0.05
 CANCELED = 0.05
+TENANTS = (None, "ant", "bee", "cat")
 
 
 class Call(NamedTuple):
@@ -67,10 +68,10 @@ class Producer(Witness):
         (lasts_ms,) = self._pick(LASTS_MS)
         self._number += 1
         name = f"{self.name}-{self._number}"
-        call = self._handlers[kind]
         is_keyed = self._rng.random() < KEYED
-        if is_keyed:
-            call = call.options(key=name)
+        call = self._handlers[kind].options(
+            key=name if is_keyed else None, tenant=self._rng.choice(TENANTS)
+        )
         times = 1 + (is_keyed and self._rng.random() < REPEATED / KEYED)
         job = None
         while times:

@@ -528,6 +528,7 @@ for _name in (
     "enqueue",
     "due",
     "waiting",
+    "sample_waits",
     "pause",
     "resume",
     "block_buckets",
