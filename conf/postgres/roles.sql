@@ -1,4 +1,4 @@
--- Least privileges for a jobpool queue in PostgreSQL: four group roles without login.
+-- Least privileges for a jobpool queue in PostgreSQL: five group roles without login.
 --
 --   psql "$ADMIN_URL" -f conf/postgres/roles.sql                   schema jobpool
 --   psql "$ADMIN_URL" -v schema=shop -f conf/postgres/roles.sql    ?schema=shop
@@ -28,6 +28,7 @@ FROM unnest(ARRAY[
   'jobpool_owner',       -- owns the schema and its tables; migrates; runs nothing
   'jobpool_supervisor',  -- the command `jobpool`; handlers that call complete()
   'jobpool_producer',    -- applications: enqueue, read, wait, cancel
+  'jobpool_replacer',    -- a producer that may replace, postpone and follow jobs as well
   'jobpool_viewer'       -- people and dashboards: read only
 ]) AS wanted (name)
 WHERE NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = name)
@@ -126,16 +127,6 @@ GRANT INSERT (
 -- Whoever makes a job of a lane runnable leaves a note of that.
 GRANT INSERT ON :"schema".lane_notes TO jobpool_producer;
 
--- To replace or postpone a job that has not begun, or to follow one that has. Leave this
--- out if applications must not: on_conflict and unique_until are then refused. The same
--- columns also let them change other jobs, without a row in the trail.
-GRANT UPDATE (
-  pool, state, priority, unique_text, tenant, max_attempts, timeout_s, memory_bytes,
-  run_at_ms, expires_at_ms, reason, codec, lane, quota_values, payload
-) ON :"schema".jobs TO jobpool_producer;
-GRANT INSERT, UPDATE ON :"schema".debounced TO jobpool_producer;
-GRANT DELETE ON :"schema".misfits TO jobpool_producer;
-
 -- Its number.
 GRANT USAGE ON SEQUENCE :"schema".job_ids TO jobpool_producer;
 
@@ -153,6 +144,21 @@ GRANT UPDATE (tick) ON :"schema".jobs TO jobpool_producer;
 -- declare a job dead, or have one that has ended run again, without a row in the trail.
 GRANT UPDATE (state, finished_at_ms, reason, cancel_requested)
 ON :"schema".jobs TO jobpool_producer;
+
+-- To end a job that another one follows: the text goes to that one.
+GRANT UPDATE (unique_text, run_at_ms) ON :"schema".jobs TO jobpool_producer;
+GRANT INSERT, UPDATE ON :"schema".debounced TO jobpool_producer;
+
+-- -- Producers that replace ---------------------------------------------------------
+
+-- on_conflict and unique_until give a job that has not begun other arguments and options.
+-- The same columns let them change any job, without a row in the trail.
+GRANT jobpool_producer TO jobpool_replacer;
+GRANT UPDATE (
+  pool, priority, tenant, max_attempts, timeout_s, memory_bytes, expires_at_ms, codec,
+  lane, quota_values, payload
+) ON :"schema".jobs TO jobpool_replacer;
+GRANT DELETE ON :"schema".misfits TO jobpool_replacer;
 
 \endif
 

@@ -38,7 +38,12 @@ from support.store.storing import (
 )
 
 ROLES_SQL = Path(__file__).parents[3] / "conf" / "postgres" / "roles.sql"
-GROUPS = ("jobpool_supervisor", "jobpool_producer", "jobpool_viewer")
+GROUPS = (
+    "jobpool_supervisor",
+    "jobpool_producer",
+    "jobpool_replacer",
+    "jobpool_viewer",
+)
 PRODUCER = Principal(who="app", role=Role.ADMIN, origin="a test")
 PSQL_S_MAX = 30
 
@@ -332,6 +337,7 @@ def test_a_producer_cannot_forge_a_result(url_of):
         for statement in (
             "UPDATE jobs SET result = NULL",
             "UPDATE jobs SET token = 1",
+            "UPDATE jobs SET payload = NULL",
             "UPDATE jobs SET completed_token = 1",
             "DELETE FROM jobs",
             "INSERT INTO attempts DEFAULT VALUES",
@@ -341,9 +347,42 @@ def test_a_producer_cannot_forge_a_result(url_of):
                 connection.execute(statement)
 
 
-def test_a_producer_replaces_postpones_and_follows_jobs(stores, url_of):
+@pytest.mark.parametrize("action", ["replace", "postpone"])
+def test_a_producer_changes_no_arguments_of_a_stored_job(stores, action):
+    """That is for those in jobpool_replacer; nothing is stored or changed."""
+    shared = Debounce(OnConflict(action), until_start=False)
+    new = new_job(kind="shop.kept", unique=action, payload=b"1", delay_ms=10**9)
+    (first,) = stores["producer"].enqueue([new])
+    again = msgspec.structs.replace(new, payload=b"2", debounce=shared)
+    with pytest.raises(StoreRefused):
+        stores["producer"].enqueue([again])
+    assert stores["viewer"].payload(first.id) == b"1"
+
+
+def test_a_producer_ends_a_job_that_another_one_follows(stores):
+    """Its text goes to that one, which is leased then."""
+    replacer, worker = stores["replacer"], stores["supervisor"]
+    begin_run(worker, "ending")
+    shared = Debounce(OnConflict.REPLACE, until_start=False)
+    new = new_job(kind="shop.ended", unique="e", payload=b"1", debounce=shared)
+    replacer.enqueue([new])
+    (one,) = await_one(lambda: lease(worker, "ending", kinds={"cpu": ("shop.ended",)}))
+    (two,) = replacer.enqueue([msgspec.structs.replace(new, payload=b"2")])
+    assert two.state is JobState.WAITING
+    worker.settle([ended(one, retry_in_s=3600.0)])
+    cancel = Cancel(jobs=Selection(ids=(one.id,)))
+    assert operate(stores["producer"], PRODUCER, cancel).is_made
+    (other,) = await_one(
+        lambda: lease(worker, "ending", kinds={"cpu": ("shop.ended",)})
+    )
+    assert other.id == two.id
+    worker.settle([succeeded(other)])
+    worker.end_run("ending")
+
+
+def test_a_replacer_replaces_postpones_and_follows_jobs(stores, url_of):
     """Also where the job that it follows ends by its own hand."""
-    producer, worker = stores["producer"], stores["supervisor"]
+    producer, worker = stores["replacer"], stores["supervisor"]
     begin_run(worker, "debouncing")
 
     def enqueue(payload, action="replace"):
