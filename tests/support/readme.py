@@ -76,6 +76,7 @@ _MASKS = (
         re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?Z?\b"),
         "<time>",
     ),
+    (re.compile(r"(?<= on )\d{4}-\d\d-\d\d$"), "<today>"),
     # Measured, unless a limit or a rule says it: those must be as they are shown.
     (
         re.compile(

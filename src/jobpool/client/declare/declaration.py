@@ -9,7 +9,6 @@ from typing import Any
 
 from jobpool.client.declare.retry import RetryRules, checked_count, read_rules
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX, check_kind
-from jobpool.core.config.layers import nearest
 from jobpool.core.config.readers import growth_factor, soft_size
 from jobpool.core.rules.limits import Limits
 from jobpool.core.rules.policy import Policy, Rerun
@@ -96,6 +95,9 @@ def refuse_unknown(unknown: Mapping[str, object], function: Callable[..., Any]) 
             )
         else:
             known = inspect.signature(function).parameters
+            # Late: it brings tomllib along, which declaring handlers does not need.
+            from jobpool.core.config.layers import nearest  # noqa: PLC0415
+
             hint = nearest(name, known.keys() - {"self", "unknown"})
         raise ConfigError(
             f"job: there is no option {name!r}; {hint}. Nothing was registered"
