@@ -31,6 +31,8 @@ NOT_MOVED = {
     "fair_pools": "of those that lease there",
     "shares": "of lanes",
     "share_notes": "of lanes",
+    "reports": "of runs that live",
+    "waits": "what jobs have waited for there in the last hour",
 }
 UNWRITTEN = {
     *("flows", "steps", "edges", "flow_notes"),

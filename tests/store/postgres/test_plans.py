@@ -104,6 +104,7 @@ RUNNABLE = {"jobs_runnable": "pool kind"}
 PENDING = {"jobs_pending": "run_at_ms"}
 IN_LANE = {"jobs_in_lane": "lane"}
 LANES = {"lanes_pkey": "id"}
+AGED = json.dumps({"cpu": 60_000})
 BUCKETS = {"buckets_pkey": "id"}
 STRAGGLING = json.dumps([["cpu", "shop.thumbnail", 0, n, n] for n in range(4)])
 OF_JOB = {"attempts_of_job": "job_id"}
@@ -196,8 +197,8 @@ RULES = {
     "lane_heads": Rule(
         {"ids": IDS, "limit": 64, "now_ms": NOW_MS} | RUN, IN_LANE | PKEY
     ),
-    "join_lanes": Rule({"ids": IDS}, IN_LANE | LANES),
-    "leave_lanes": Rule({"rows": places(3)}, IN_LANE | LANES),
+    "join_lanes": Rule({"ids": IDS, "aged": AGED}, IN_LANE | LANES),
+    "leave_lanes": Rule({"rows": places(5)}, IN_LANE | LANES),
     "open_lanes": Rule(
         {"pool": "cpu", "kinds": KINDS, "limit": 64, "now_ms": NOW_MS},
         {"lanes_open": "pool kind"},
@@ -208,7 +209,10 @@ RULES = {
         {"now_ms": NOW_MS, "limit": 1000}, {"lanes_opening": "open_at_ms"}
     ),
     "lock_lanes": Rule({"ids": IDS}, LANES),
-    "free_lanes": Rule({"bucket": 7, "limit": 64}, {"lanes_blocked": "blocked_by"}),
+    "free_lanes": Rule(
+        {"bucket": 7, "limit": 64},
+        {"lanes_blocked": "blocked_by", "lanes_in_turn": "blocked_by"},
+    ),
     "wanted_buckets": Rule({"ids": IDS}, {"lanes_blocked": "blocked_by"}),
     "lock_buckets": Rule({"ids": IDS}, BUCKETS),
     "try_buckets": Rule({"ids": IDS}, BUCKETS),

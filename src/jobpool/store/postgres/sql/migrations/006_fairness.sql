@@ -3,7 +3,7 @@
 -- tables that are there, which are built beside the traffic, are last.
 
 -- lock:
-LOCK TABLE jobpool.jobs, jobpool.lanes IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE jobpool.jobs, jobpool.lanes, jobpool.meta IN ACCESS EXCLUSIVE MODE;
 
 -- expand:
 
@@ -202,6 +202,19 @@ CREATE TABLE jobpool.reports (
   report text COLLATE "C" NOT NULL
 );
 
+-- What due jobs wait for: seconds of all of them together, sampled by one supervisor, in
+-- slots of five minutes.
+CREATE TABLE jobpool.waits (
+  slot_ms bigint NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  pool text COLLATE "C" NOT NULL,
+  cause text COLLATE "C" NOT NULL,
+  job_s double precision NOT NULL,
+  PRIMARY KEY (slot_ms, kind, pool, cause)
+);
+
+INSERT INTO jobpool.meta (name, value) VALUES ('waits_sampled_ms', 0);
+
 -- index: lanes_of_tenant
 DROP INDEX CONCURRENTLY IF EXISTS jobpool.lanes_of_tenant;
 CREATE INDEX CONCURRENTLY lanes_of_tenant
@@ -219,17 +232,4 @@ WHERE blocked_by IS NOT NULL AND turn IS NOT NULL;
 DROP INDEX CONCURRENTLY IF EXISTS jobpool.jobs_of_tenant;
 CREATE INDEX CONCURRENTLY jobs_of_tenant
 ON jobpool.jobs (tenant, run_at_ms)
-WHERE state = 'runnable' AND tenant IS NOT NULL;
-
--- What due jobs wait for: seconds of all of them together, sampled by one supervisor, in
--- slots of five minutes.
-CREATE TABLE jobpool.waits (
-  slot_ms bigint NOT NULL,
-  kind text COLLATE "C" NOT NULL,
-  pool text COLLATE "C" NOT NULL,
-  cause text COLLATE "C" NOT NULL,
-  job_s double precision NOT NULL,
-  PRIMARY KEY (slot_ms, kind, pool, cause)
-);
-
-INSERT INTO jobpool.meta (name, value) VALUES ('waits_sampled_ms', 0);
+WHERE state || '' = 'runnable' AND tenant IS NOT NULL;
