@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_PRESSURE = Path("/proc/pressure")
-_VMSTAT = Path("/proc/vmstat")
+from jobpool.sandbox.system.reserve_fds import with_reserve
+
+_PRESSURE = "/proc/pressure"
+_VMSTAT = "/proc/vmstat"
 _SWAPPED = {"pswpin", "pswpout"}
 
 
@@ -19,7 +21,7 @@ def some_avg10(resource: str) -> float | None:
         None: this kernel does not tell (it is older than 4.20, or told not to).
     """
     try:
-        text = (_PRESSURE / resource).read_text()
+        text = with_reserve(_text, f"{_PRESSURE}/{resource}")
     except OSError:
         return None
     return _avg10(text)
@@ -37,10 +39,18 @@ def _avg10(text: str) -> float | None:
 
 
 def swapped_pages() -> int:
-    """Return how many pages have gone to swap or come from there since the boot."""
+    """Return how many pages have gone to swap or come from there since the boot.
+
+    Raises:
+        OSError: no descriptor is left to read with, not even a reserved one.
+    """
     try:
-        lines = _VMSTAT.read_text().splitlines()
-    except OSError:
+        lines = with_reserve(_text, _VMSTAT).splitlines()
+    except (FileNotFoundError, PermissionError):
         return 0
     pairs = (line.split() for line in lines)
     return sum(int(pair[1]) for pair in pairs if pair[0] in _SWAPPED)
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text()

@@ -7,6 +7,7 @@ import psutil
 from jobpool.core.clock import Clock
 from jobpool.core.rules.run_report import HostReport
 from jobpool.sandbox.system.pressure import some_avg10, swapped_pages
+from jobpool.sandbox.system.reserve_fds import with_reserve
 
 SWAPPING_PAGES_PER_S = 64
 """So many pages a second, to the disk or from there: 256 KiB of the usual size. A page
@@ -23,17 +24,23 @@ class HostWatch:
         psutil.cpu_percent()  # the first call only sets its starting point
 
     def look(self) -> HostReport:
-        """Return how the host is."""
+        """Return how the host is; it needs one descriptor at a time.
+
+        Raises:
+            OSError: none is left, not even a reserved one.
+        """
         now_s, swapped = self._clock.monotonic_s(), swapped_pages()
         pages_per_s = (swapped - self._swapped) / max(now_s - self._looked_s, 0.1)
         self._looked_s, self._swapped = now_s, swapped
-        swap = psutil.swap_memory()
+        swap = with_reserve(lambda _: psutil.swap_memory(), "")
+        cpu_percent = with_reserve(lambda _: psutil.cpu_percent(), "")
+        memory = with_reserve(lambda _: psutil.virtual_memory(), "")
         return HostReport(
-            cpu_busy=round(psutil.cpu_percent() / 100.0, 2),
+            cpu_busy=round(cpu_percent / 100.0, 2),
             cpu_pressure=some_avg10("cpu"),
             memory_pressure=some_avg10("memory"),
             io_pressure=some_avg10("io"),
-            available_bytes=psutil.virtual_memory().available,
+            available_bytes=memory.available,
             swap_used_bytes=swap.used,
             swapping=pages_per_s > SWAPPING_PAGES_PER_S,
         )
