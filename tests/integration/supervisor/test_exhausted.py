@@ -32,11 +32,15 @@ def crash(gate: str):
 
 @contextlib.contextmanager
 def no_descriptors(pid):
-    """Leave a process exactly the descriptors that it has."""
+    """Leave a process the descriptors that it has.
+
+    Never a limit below the number of one of them: then the place of one that it closes
+    could not be used again, as it can where all are really used up. So if there is a
+    gap in the numbers, from a start at which threads opened and closed, it is free.
+    """
     numbers = [int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir()]
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    free = next(n for n in range(len(numbers) + 1) if n not in numbers)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (free, before[1]))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(numbers) + 1, before[1]))
     try:
         yield
     finally:
