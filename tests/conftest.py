@@ -5,7 +5,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 LONGEST = (
     "simulation/test_simulation.py",
@@ -41,10 +41,17 @@ takes long is left for the end, where it would run alone; but for test_scaling.p
 is skipped while the processors are busy.
 """
 
-# No deadlines: on a busy machine they measure the neighbours. CI repeats the same
-# examples, so that it judges the change and not its luck; everybody else explores.
-settings.register_profile("dev", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+# No deadlines: on a busy machine they measure the neighbours. No phase that explains:
+# on Python 3.11 it traces each line, and makes shrinking so slow that a model that
+# fails dies by its time-out and never shows the example. CI repeats the same examples,
+# so that it judges the change and not its luck; everybody else explores.
+COMMON = settings(
+    deadline=None,
+    print_blob=True,
+    phases=[phase for phase in Phase if phase is not Phase.explain],
+)
+settings.register_profile("dev", COMMON)
+settings.register_profile("ci", COMMON, derandomize=True)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev")
 )
