@@ -19,9 +19,10 @@ import jobpool
 from jobpool.cli.exits import MEANING
 from jobpool.cli.launch.launch import run
 from jobpool.cli.root import cli
-from jobpool.core import events
 from jobpool.core.config.options import ENVIRONMENT
 from jobpool.core.config.settings import DRAIN_S
+from jobpool.core.events import sentences
+from jobpool.core.events.event import Event, Level
 from jobpool.core.isolation.measures import MEASURES
 from jobpool.core.jobs import outcome
 from jobpool.core.jobs.outcome import CHARGES, Charge
@@ -258,10 +259,10 @@ def test_the_manual_lists_the_events_to_alert_on():
     assert lines
     urgent = {
         kind.name
-        for kind in vars(events).values()
+        for kind in vars(sentences).values()
         if isinstance(kind, type)
-        and issubclass(kind, events.Event)
-        and kind.level is events.Level.ERROR
+        and issubclass(kind, Event)
+        and kind.level is Level.ERROR
     }
     for line in lines:
         assert set(re.findall(r"`(\w+)`", line)) == urgent

@@ -18,9 +18,11 @@ from jobpool.cli.jobs.arguments.checker import Checker
 from jobpool.cli.launch import launch
 from jobpool.cli.root import cli
 from jobpool.core import event_lines
-from jobpool.core import events as ev
 from jobpool.core.config.options import TOP
 from jobpool.core.event_lines import human_line, json_line
+from jobpool.core.events.event import Event
+from jobpool.core.events.jobs import JobSucceeded
+from jobpool.core.events.supervisor import Alarm
 from jobpool.core.units import duration_s, size_bytes
 from jobpool.errors import ArgumentsRejected, ConfigError
 from jobpool.sandbox.protocol.messages import (
@@ -247,7 +249,7 @@ def test_an_arbitrary_published_schema_accepts_or_rejects(schema, arguments):
 @given(NASTY, NASTY)
 def test_an_event_is_one_harmless_line(text, host):
     """For people and for programs."""
-    alarm = ev.Alarm(at_ms=0, text=text + host)
+    alarm = Alarm(at_ms=0, text=text + host)
     for line in (human_line(alarm, None), json_line(alarm)):
         assert not HIDDEN.search(line)
 
@@ -262,7 +264,7 @@ def test_an_event_with_nothing_to_shorten_has_its_ordinary_line(
     kind, slot, number, duration_s
 ):
     """The fast way to a JSON line writes the same as the thorough one."""
-    event = ev.JobSucceeded(
+    event = JobSucceeded(
         at_ms=number, id=number, kind=kind, slot=slot, attempt=1, duration_s=duration_s
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -273,7 +275,7 @@ def test_an_event_with_nothing_to_shorten_has_its_ordinary_line(
 
 def test_an_event_with_only_a_time_is_a_json_object():
     """There is no trailing comma."""
-    assert json.loads(json_line(ev.Event(at_ms=0))) == {
+    assert json.loads(json_line(Event(at_ms=0))) == {
         "time": "1970-01-01T00:00:00.000Z",
         "level": "info",
         "event": "event",

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jobpool.core import events as ev
+from jobpool.core.events.event import Event, Observer
 from jobpool.sandbox.protocol.messages import (
     Done,
     FromChild,
@@ -37,7 +37,7 @@ class SimReactor:
     """`Reactor` in virtual time."""
 
     def __init__(
-        self, kernel: Kernel, process: Process, clock: HostClock, observer: ev.Observer
+        self, kernel: Kernel, process: Process, clock: HostClock, observer: Observer
     ) -> None:
         self.kernel = kernel
         self.process = process
@@ -60,7 +60,7 @@ class SimReactor:
     def close(self) -> None:
         """Nothing is open."""
 
-    def observe(self, event: ev.Event) -> None:
+    def observe(self, event: Event) -> None:
         """See `Reactor.observe`."""
         self._observer.observe(event)
 
@@ -70,7 +70,7 @@ class SimReactor:
 
     def post(self, event: Any) -> None:
         """See `Reactor.post`."""
-        if isinstance(event, ev.Event):
+        if isinstance(event, Event):
             self.call(lambda: self._observer.observe(event))
         else:
             self.call(lambda: self._fed.append(event))

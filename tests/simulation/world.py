@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from jobpool.core import events as ev
+from jobpool.core.events.event import Event
+from jobpool.core.events.supervisor import Alarm, LeaseFenced, SupervisorDraining
 from jobpool.core.jobs.job import NewJob
 from jobpool.errors import JobpoolError, OutcomeUnknown
 from jobpool.sandbox.protocol.messages import RunJob
@@ -413,17 +414,17 @@ class World:
         self.history.records.append(record)
         self.quotas.committed(record)
 
-    def observe(self, event: ev.Event) -> None:
+    def observe(self, event: Event) -> None:
         """Record what a supervisor reports."""
         self.sometimes[f"said {event.name}"] += 1
-        if isinstance(event, ev.LeaseFenced) and event.lapsed:
+        if isinstance(event, LeaseFenced) and event.lapsed:
             self.sometimes["leases had lapsed"] += 1
-        if isinstance(event, ev.Alarm) and "report" in event.text:
+        if isinstance(event, Alarm) and "report" in event.text:
             self.history.broken.append(event.text)
-        if isinstance(event, ev.SupervisorDraining):
+        if isinstance(event, SupervisorDraining):
             self._judge_end(event.reason)
 
-    def hears(self, kind: type[ev.Event]) -> bool:
+    def hears(self, kind: type[Event]) -> bool:
         """Say yes: everything is counted."""
         del kind
         return True

@@ -5,28 +5,24 @@ A line holds no raw control character and at most `LINE_MAX_BYTES`; cuts are mar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from jobpool.core import events as ev
-from jobpool.core.jobs.budget import RESET, attempt_words, spent_words
-from jobpool.core.jobs.job import JobState
-from jobpool.core.rules.policy import SNOOZES_MAX
+from jobpool.core.events.event import Event
+from jobpool.core.events.sentences import parts
 from jobpool.core.safe_text import capped, json_text, one_line, whole
-from jobpool.core.units import show_duration, show_size
 
 LINE_MAX_BYTES = 8192
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT_CAPS = (4000, 1000, 200, 40)
 """Caps on each text, tried in turn until the line is short enough."""
+_ITEMS_MAX = 20
+"""Entries of one list in one line."""
 _CACHED = 128
 """Formatted times to cache: many lines of a busy supervisor share one."""
-_ITEMS_MAX = 20
-"""Kinds or pools named in one line."""
 
 
 @lru_cache(_CACHED)
@@ -44,7 +40,7 @@ def iso_time(at_ms: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def json_line(event: ev.Event) -> str:
+def json_line(event: Event) -> str:
     """Format an event as one JSON object without a line break."""
     head = {
         "time": iso_time(event.at_ms),
@@ -62,7 +58,7 @@ def json_line(event: ev.Event) -> str:
     return line
 
 
-def _flat_body(event: ev.Event) -> str | None:
+def _flat_body(event: Event) -> str | None:
     """Return an event's JSON after its time; None if something may need shortening.
 
     The fast path: a busy supervisor writes thousands of such lines a second.
@@ -77,7 +73,7 @@ def _flat_body(event: ev.Event) -> str | None:
     return (comma + rest).decode() or "}"
 
 
-def human_line(event: ev.Event, zone: tzinfo | None = UTC) -> str:
+def human_line(event: Event, zone: tzinfo | None = UTC) -> str:
     """Format an event as one line for people.
 
     Args:
@@ -108,325 +104,3 @@ def _shortened(value: Any, cap: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [_shortened(item, cap) for item in value[:_ITEMS_MAX]]
     return value
-
-
-def parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
-    """Yield the columns of an event's line; empty ones are left out."""
-    match event:
-        case ev.JobSnoozed() | ev.JobUnfit():
-            yield from _waiting_parts(event)
-        case ev.JobSucceeded() | ev.JobEnded():
-            yield from _attempt_parts(event)
-        case ev.JobCompleted():
-            yield f"job {event.id} succeeded"
-            yield "completed by its own transaction"
-            if event.outcome is not None:
-                yield f"the attempt then {event.outcome}; nothing is charged"
-        case ev.MemorySoftPassed():
-            yield f"job {event.id} over its soft memory limit"
-            yield event.slot
-            yield event.kind
-            yield (
-                f"{show_size(event.rss_bytes)} of {show_size(event.soft_bytes)}; it "
-                f"is killed at {show_size(event.memory_bytes)}"
-            )
-            yield "SoftMemory raised in the handler" if event.raised else ""
-        case ev.JobDead():
-            yield f"job {event.id} dead"
-            yield event.kind
-            yield event.reason or ""
-            yield f"see: jobpool show {event.id}"
-        case ev.JobQuarantined():
-            yield f"job {event.id} quarantined"
-            yield event.kind
-            yield event.reason or ""
-            yield f"see: jobpool show {event.id}"
-        case ev.JobOutput():
-            yield f"job {event.id} |"
-            yield event.line
-        case ev.ChildStarted():
-            yield f"child {event.slot} started"
-            yield f"pid {event.pid}"
-        case ev.ChildEnded():
-            yield f"child {event.slot} ended"
-            yield f"pid {event.pid}"
-            yield f"{event.jobs} jobs"
-            yield event.reason
-        case _:
-            yield from _supervisor_parts(event)
-
-
-def _waiting_parts(event: ev.JobSnoozed | ev.JobUnfit) -> Iterator[str]:
-    if isinstance(event, ev.JobUnfit):
-        yield f"job {event.id} does not fit its handler here"
-        yield event.slot
-        yield event.kind
-        yield event.reason or ""
-        within = show_duration(event.unknown_for_s)
-        yield f"handed back; dead unless another supervisor can run it within {within}"
-        return
-    yield f"job {event.id} snoozed"
-    yield event.slot
-    yield attempt_words(event.attempt)
-    yield event.kind
-    again = f"again in {show_duration(event.delay_s)}"
-    yield ", ".join(filter(None, (event.reason, again)))
-    yield f"snooze {event.snoozes:,} of {SNOOZES_MAX:,} in a row"
-
-
-def _attempt_parts(event: ev.JobSucceeded | ev.JobEnded) -> Iterator[str]:
-    outcome = event.outcome if isinstance(event, ev.JobEnded) else "succeeded"
-    yield f"job {event.id} {outcome}"
-    yield event.slot or ""
-    yield attempt_words(event.attempt or 0)
-    if isinstance(event, ev.JobEnded):
-        yield event.kind
-        yield _verdict(event)
-        return
-    if event.duration_s is not None:
-        yield show_duration(event.duration_s)
-    if event.peak_rss_bytes is not None:
-        yield show_size(event.peak_rss_bytes)
-    yield event.kind
-
-
-def _verdict(event: ev.JobEnded) -> str:
-    """Return why an attempt ended, what it cost, and what comes next.
-
-    If the job is not retried, the reason names the budget that is used up.
-    """
-    why = event.reason or event.error_class or ""
-    match event.state:
-        case JobState.PENDING | JobState.RUNNABLE:
-            cost = spent_words(event.spent, reset=event.counters_reset)
-            again = f"in {show_duration(event.delay_s)}" if event.delay_s else "at once"
-            parts = ["; ".join(filter(None, (why, cost))), f"again {again}"]
-        case _:
-            reset = f"({RESET})" if event.spent and event.counters_reset else ""
-            parts = [" ".join(filter(None, (why, reset))), f"now {event.state}"]
-    return ", ".join(filter(None, parts))
-
-
-def _supervisor_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901, PLR0912 - a case each
-    match event:
-        case ev.SupervisorReady():
-            yield f"supervisor {event.pid} ready"
-            sizes = list(event.pools.items())[:_ITEMS_MAX]
-            yield " ".join(f"{name}={size}" for name, size in sizes)
-            yield event.store
-            yield event.app
-        case ev.SupervisorDraining():
-            yield f"supervisor {event.pid} draining"
-            yield f"{event.running} running get {show_duration(event.drain_s)}"
-            yield event.reason
-        case ev.SupervisorStopped():
-            yield f"supervisor {event.pid} {event.how}"
-            yield f"{event.handed_back} handed back, {event.leases_held} leases held"
-        case ev.Alarm():
-            yield "alarm"
-            yield event.text
-        case ev.RunReclaimed():
-            how = "presumed dead: its lease expired" if event.presumed else "died"
-            yield f"supervisor {event.pid} {how}"
-            yield f"{event.handed_back} jobs handed back, {event.lost} lost"
-            yield f"{event.killed} processes killed"
-            yield f"host {event.host}"
-        case ev.StoreTrouble():
-            yield "store unavailable"
-            yield event.error
-            yield f"next try in {show_duration(event.again_in_s)}"
-        case ev.StoreBack():
-            yield "store available again"
-            yield f"after {show_duration(event.away_s)}"
-        case ev.StaleSettlement():
-            yield f"job {event.id} stale"
-            yield f"{event.outcome or 'hand-back'} refused: its lease was superseded"
-        case (
-            ev.LeaseFenced()
-            | ev.LeaseRegained()
-            | ev.StoreConcern()
-            | ev.SupervisorOutdated()
-            | ev.StoreWentBack()
-        ):
-            yield from _lease_parts(event)
-        case ev.UnknownKinds():
-            yield "jobs of unknown kinds are waiting"
-            yield _unknown(event.kinds)
-            yield "no handler here; deploy the application that has them"
-        case (
-            ev.SchedulesChanged()
-            | ev.ScheduleRefused()
-            | ev.SchedulePaused()
-            | ev.TicksMissed()
-        ):
-            yield from _schedule_parts(event)
-        case ev.LinesDropped():
-            yield f"log … {event.lines} lines dropped"
-        case _:
-            yield from _pool_parts(event)
-
-
-def _schedule_parts(
-    event: ev.SchedulesChanged
-    | ev.ScheduleRefused
-    | ev.SchedulePaused
-    | ev.TicksMissed,
-) -> Iterator[str]:
-    match event:
-        case ev.SchedulesChanged():
-            yield "schedules changed"
-            for what in ("added", "changed", "retired"):
-                if names := getattr(event, what):
-                    yield f"{what}: {_names(names)}"
-        case ev.ScheduleRefused():
-            yield f"schedule {event.schedule} not kept"
-            yield event.reason
-        case ev.SchedulePaused():
-            yield f"schedule {event.schedule} paused"
-            yield event.reason
-            yield f"jobpool schedules resume {event.schedule}"
-        case ev.TicksMissed():
-            yield f"schedule {event.schedule} was missed"
-            if event.missed:
-                yield f"{event.missed} ticks got no job"
-            if event.late_s:
-                yield f"a job was enqueued {show_duration(round(event.late_s))} late"
-
-
-def _lease_parts(
-    event: ev.LeaseFenced
-    | ev.LeaseRegained
-    | ev.StoreConcern
-    | ev.StoreWentBack
-    | ev.SupervisorOutdated,
-) -> Iterator[str]:
-    match event:
-        case ev.LeaseFenced():
-            silent = show_duration(round(event.silent_s, 1))
-            ended = f"{event.ended} jobs ended, {event.handed_back} handed back"
-            if event.lapsed:
-                yield "lease expired"
-                yield f"{ended}: other hosts may have taken them"
-                yield f"last renewed {silent} ago"
-            else:
-                yield "lease not renewed"
-                yield f"could not renew for {silent}"
-                yield f"{ended}, so that no other host runs them twice"
-        case ev.StoreWentBack():
-            yield "store went back in time"
-            yield event.error
-        case ev.LeaseRegained():
-            yield "lease renewed again"
-            away = show_duration(round(event.away_s, 1))
-            yield f"jobs are leased again, after {away}"
-        case ev.StoreConcern():
-            yield "store"
-            yield event.text
-        case ev.SupervisorOutdated():
-            yield f"supervisor {event.pid} outdated"
-            yield f"jobpool {event.version} knows formats up to {event.format}"
-            yield "features of a newer release are in use in the store"
-            yield "it takes no more jobs and drains; upgrade jobpool here"
-
-
-def _pool_parts(event: ev.Event) -> Iterator[str]:
-    match event:
-        case ev.ZygoteFailed():
-            yield f"pool {event.pool} cannot start children"
-            yield event.reason
-            if event.again_in_s is not None:
-                yield f"next try in {show_duration(event.again_in_s)}"
-        case ev.PoolResized():
-            yield f"pool {event.pool} resized"
-            yield f"{event.size_from} to {event.size_to} children"
-            yield event.reason
-        case ev.IsolationReduced():
-            yield f"pools {' '.join(event.pools)}: {event.measure} not in force"
-            yield event.why
-            yield f"not prevented: {event.stops}"
-        case ev.MemoryAwaited():
-            yield f"pool {event.pool} waits for memory"
-            yield f"job {event.id} may use {show_size(event.memory_bytes)}"
-            budget = show_size(event.budget_bytes)
-            yield f"{show_size(event.used_bytes)} of memory_budget {budget} is reserved"
-            yield event.kind
-        case ev.PoolReloaded():
-            yield f"pool {event.pool} reloaded"
-            yield "its children are replaced as they become idle"
-        case ev.PoolsLeft():
-            shown = (
-                f"{pool} ({count} {'kind' if count == 1 else 'kinds'})"
-                for pool, count in event.pools.items()
-            )
-            yield f"pools left to other supervisors: {', '.join(shown)}"
-        case ev.PoolUnused():
-            yield f"pool {event.pool} is used by no kind of the application"
-            yield event.hint
-        case _:
-            yield from _breaker_parts(event)
-
-
-def _breaker_parts(event: ev.Event) -> Iterator[str]:  # noqa: C901 - a case each
-    match event:
-        case ev.JobSuspected():
-            yield f"job {event.id} suspected"
-            yield "it was running when its supervisor or host died; it runs alone next"
-            yield f"deaths while it ran alone: {event.recoveries}"
-            yield event.kind
-        case ev.JobCleared():
-            yield f"job {event.id} cleared"
-            if event.ran_s is None:
-                yield "its attempt ended"
-            else:
-                yield f"it has run alone for {show_duration(event.ran_s)}"
-            yield event.kind
-        case ev.KindSlowed():
-            yield f"kind {event.kind} {event.state}"
-            yield f"{event.crashes} different jobs crashed in a row"
-            yield f"next try in {show_duration(event.again_in_s)}"
-            yield "its other jobs wait; to resume: jobpool resume --kind"
-        case ev.KindResumed():
-            yield f"kind {event.kind} resumed"
-            yield event.reason
-        case ev.QuotasHeldBack():
-            yield f"waiting with quotas: {_names(event.kinds) or 'all kinds'}"
-            yield event.reason
-        case ev.QuotaDiffers():
-            yield f"quota {event.quota} differs between supervisors"
-            yield event.reason
-        case ev.DownstreamOpened():
-            yield f"breaker of quota {_bucket(event)} opened"
-            yield f"{event.failures} of {event.requests} requests have failed"
-            pause_s = max(0, event.until_ms - event.at_ms) / 1000
-            yield f"nothing begins for {show_duration(round(pause_s))}, then one probe"
-            yield f"see: jobpool quotas {event.quota}"
-        case ev.DownstreamClosed():
-            yield f"breaker of quota {_bucket(event)} closed"
-            yield "its probe was answered"
-        case ev.RateTooTight():
-            yield f"no job of kind {event.kind} begins"
-            late, within = map(show_duration, (event.late_s, event.begin_within_s))
-            yield f"lease and slot took {late}, its rate allows {within}"
-            yield "make the store faster, or raise the quota's burst"
-            yield "see: jobpool manual flow-control"
-        case _:
-            yield event.name
-
-
-def _names(names: tuple[str, ...]) -> str:
-    more = len(names) - _ITEMS_MAX
-    end = f" and {more} more" if more > 0 else ""
-    return f"{', '.join(names[:_ITEMS_MAX])}{end}"
-
-
-def _unknown(kinds: tuple[ev.UnknownKind, ...]) -> str:
-    shown = ", ".join(
-        f"{k.kind} ({k.jobs} jobs, oldest {show_duration(k.oldest_age_s)})"
-        for k in kinds[:_ITEMS_MAX]
-    )
-    more = len(kinds) - _ITEMS_MAX
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _bucket(event: ev.DownstreamOpened | ev.DownstreamClosed) -> str:
-    return f"{event.quota}{' for one value' if event.is_one_of_many else ''}"

@@ -14,7 +14,8 @@ from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX
 from jobpool.core.config.layers import nearest
 from jobpool.core.config.settings import Settings
-from jobpool.core.events import Event, PoolsLeft, PoolUnused
+from jobpool.core.events.event import Event
+from jobpool.core.events.pools import PoolsLeft, PoolUnused
 from jobpool.errors import ConfigError
 
 USUAL = frozenset({"cpu", "io"})

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from jobpool.core import events as ev
 from jobpool.core.config.settings import PoolSettings, SandboxLevel, Settings
+from jobpool.core.events.event import Event
+from jobpool.core.events.supervisor import IsolationReduced
 from jobpool.core.isolation.cgroups import Control, Controls
 from jobpool.core.isolation.measures import Enclosure, Feature, Gap, Lockdown, plan
 from jobpool.errors import ConfigError
@@ -65,7 +66,7 @@ class Isolation:
         """Return the confinement of a pool's children; the pool must be checked."""
         return self._plan(pool)[0]
 
-    def reductions(self, settings: Settings, at_ms: int) -> Iterator[ev.Event]:
+    def reductions(self, settings: Settings, at_ms: int) -> Iterator[Event]:
         """Yield an event for each measure that is wanted but not in force."""
         pools: dict[Gap, list[str]] = {}
         for pool in settings.pools:
@@ -77,7 +78,7 @@ class Isolation:
                 "stops": gap.measure.stops,
                 "why": gap.why,
             }
-            yield ev.IsolationReduced(at_ms=at_ms, pools=tuple(names), **facts)
+            yield IsolationReduced(at_ms=at_ms, pools=tuple(names), **facts)
 
     def _plan(self, pool: PoolSettings) -> tuple[Lockdown, tuple[Gap, ...]]:
         is_strict = pool.sandbox is SandboxLevel.STRICT
@@ -93,7 +94,7 @@ def enclose(
     pool: PoolSettings,
     group: run_group.RunGroup | None,
     at_ms: int,
-) -> Iterator[ev.Event]:
+) -> Iterator[Event]:
     """Make the child's cgroup; yield an event if that fails.
 
     The child starts all the same: the operator is notified each time, and the other

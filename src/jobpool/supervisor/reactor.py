@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jobpool.core import events as ev
 from jobpool.core.clock import Clock
+from jobpool.core.events.event import Event, Observer
 from jobpool.supervisor.machine.inputs import SupervisorEvent
 
 FINE_S = 0.1
@@ -44,11 +44,11 @@ class Reactor:
         observer: gets the events that other threads post.
     """
 
-    def __init__(self, clock: Clock, observer: ev.Observer) -> None:
+    def __init__(self, clock: Clock, observer: Observer) -> None:
         self.clock = clock
         self._observer = observer
         self._selector = selectors.DefaultSelector()
-        self._posted: deque[SupervisorEvent | ev.Event] = deque()
+        self._posted: deque[SupervisorEvent | Event] = deque()
         self._fed: deque[SupervisorEvent] = deque()
         self._later: tuple[float, Callable[[], None]] | None = None
         self._wake_in, self._wake_out = socket.socketpair()
@@ -86,7 +86,7 @@ class Reactor:
         if fileobj in self._selector.get_map():
             self._selector.unregister(fileobj)
 
-    def observe(self, event: ev.Event) -> None:
+    def observe(self, event: Event) -> None:
         """Report an event from the loop's own thread."""
         self._observer.observe(event)
 
@@ -96,7 +96,7 @@ class Reactor:
         """Take an event from the loop's own thread."""
         self._fed.append(event)
 
-    def post(self, event: SupervisorEvent | ev.Event) -> None:
+    def post(self, event: SupervisorEvent | Event) -> None:
         """Take an event from another thread."""
         self._posted.append(event)
         try:
@@ -184,7 +184,7 @@ class Reactor:
         self._wake_in.recv(4096)
         while self._posted:
             event = self._posted.popleft()
-            if isinstance(event, ev.Event):
+            if isinstance(event, Event):
                 self._observer.observe(event)
             else:
                 self._fed.append(event)

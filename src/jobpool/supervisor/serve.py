@@ -27,10 +27,12 @@ from pathlib import Path
 
 import msgspec
 
-from jobpool.core import events as ev
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import without_password
+from jobpool.core.events.event import Event, Observer
+from jobpool.core.events.jobs import JobSucceeded
+from jobpool.core.events.supervisor import Alarm, SupervisorStopped
 from jobpool.core.formats import TOO_OLD
 from jobpool.core.rules.quotas.definition import Limits
 from jobpool.core.version import __version__
@@ -82,7 +84,7 @@ EXIT_FAILED = 1
 def serve(
     settings: Settings,
     *,
-    observer: ev.Observer,
+    observer: Observer,
     burst: bool = False,
     reread: Callable[[], Settings] | None = None,
     clock: Clock | None = None,
@@ -131,7 +133,7 @@ class _Supervisor:
     def __init__(
         self,
         settings: Settings,
-        observer: ev.Observer,
+        observer: Observer,
         store_clock: Clock | None,
         *,
         burst: bool,
@@ -163,7 +165,7 @@ class _Supervisor:
             pid=os.getpid(),
             burst=burst,
             on_registry=self._enter,
-            reports_successes=observer.hears(ev.JobSucceeded),
+            reports_successes=observer.hears(JobSucceeded),
         )
         self._store = StoreThread(
             lambda: open_patiently(
@@ -339,7 +341,7 @@ class _Supervisor:
         self._store.kinds = registry.kinds
         self._ticking.declared = registry.schedules
 
-        def enter(store: Store) -> Sequence[inp.SupervisorEvent | ev.Event]:
+        def enter(store: Store) -> Sequence[inp.SupervisorEvent | Event]:
             shared, ttl_s = self._store.shared, self._settings.lease_ttl_s
             sent_s = self._clock.monotonic_s()
             lease_s = published_ttl_s(ttl_s) if shared else ttl_s
@@ -381,7 +383,7 @@ class _Supervisor:
             for event in self._isolation.reductions(self._settings, now_ms):
                 self._observer.observe(event)
 
-    def _ready(self) -> ev.Event:
+    def _ready(self) -> Event:
         return notices.supervisor_ready(
             self._clock.utc_ms(), self._own, self._settings, self._isolation.controls
         )
@@ -399,7 +401,7 @@ class _Supervisor:
 
     def _report_stopped(self, finish: cmd.Finish) -> None:
         self._observer.observe(
-            ev.SupervisorStopped(
+            SupervisorStopped(
                 at_ms=self._clock.utc_ms(),
                 pid=self._own.pid,
                 how=finish.how,
@@ -429,7 +431,7 @@ class _Supervisor:
             self._isolation.check(settings)
         except JobpoolError as exc:
             text = f"not reloaded: {exc}"
-            self._observer.observe(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
+            self._observer.observe(Alarm(at_ms=self._clock.utc_ms(), text=text))
             return
         self._settings = self._zygotes.settings = settings
         self._housekeeping.settings = settings

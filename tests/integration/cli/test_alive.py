@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobpool.cli.launch.heartbeat_file import FILE, LifeSign, Stage, read_sign
-from jobpool.core.events import SupervisorDraining, SupervisorReady
+from jobpool.core.events.supervisor import SupervisorDraining, SupervisorReady
 from jobpool.errors import ConfigError
 from jobpool.sandbox.runs import run_directory
 from jobpool.sandbox.runs.run_directory import RunDirectory

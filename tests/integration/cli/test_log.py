@@ -10,7 +10,10 @@ import pytest
 
 from jobpool.cli.launch.log import LogWriter, renderer
 from jobpool.core.event_lines import json_line
-from jobpool.core.events import Alarm, ChildStarted, JobSucceeded, Level
+from jobpool.core.events.event import Level
+from jobpool.core.events.jobs import JobSucceeded
+from jobpool.core.events.pools import ChildStarted
+from jobpool.core.events.supervisor import Alarm
 from support.waiting import wait_until
 
 

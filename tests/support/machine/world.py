@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.config.settings import KindSettings, PoolSettings, Settings
-from jobpool.core.events import Event
+from jobpool.core.events.event import Event
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.rules.limits import Limits, PoolLimits
 from jobpool.core.rules.policy import Policy

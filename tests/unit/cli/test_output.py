@@ -10,7 +10,7 @@ from jobpool.cli import output
 from jobpool.cli.jobs.records import decoded
 from jobpool.cli.launch.progress_bar import BurstBar
 from jobpool.cli.output import ago, print_rows, tick_object, tick_words
-from jobpool.core.events import JobEnded, JobSucceeded
+from jobpool.core.events.jobs import JobEnded, JobSucceeded
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.safe_text import lines, one_line

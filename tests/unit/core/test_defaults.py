@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import jobpool.core
-from jobpool.core import events
 from jobpool.core.config import settings
+from jobpool.core.events.event import Level
 from jobpool.core.isolation import cgroups
 from jobpool.core.jobs import job
 from jobpool.core.jobs.outcome import CHARGES, Charge, Outcome
@@ -176,7 +176,7 @@ def test_each_outcome_has_its_charge():
 
 def test_levels_are_those_of_logging():
     """So that a log collector sorts our events among its own."""
-    for level in events.Level:
+    for level in Level:
         assert level == getattr(logging, level.name)
 
 

@@ -4,8 +4,66 @@ import json
 
 import pytest
 
-from jobpool.core import events as ev
 from jobpool.core.event_lines import LINE_MAX_BYTES, human_line, json_line
+from jobpool.core.events.event import Event
+from jobpool.core.events.flow import (
+    DownstreamClosed,
+    DownstreamOpened,
+    KindResumed,
+    KindSlowed,
+    QuotaDiffers,
+    QuotasHeldBack,
+    RateTooTight,
+)
+from jobpool.core.events.jobs import (
+    JobCleared,
+    JobCompleted,
+    JobDead,
+    JobEnded,
+    JobFailure,
+    JobOutput,
+    JobQuarantined,
+    JobSnoozed,
+    JobSucceeded,
+    JobSuspected,
+    JobUnfit,
+    MemorySoftPassed,
+)
+from jobpool.core.events.pools import (
+    ChildEnded,
+    ChildStarted,
+    MemoryAwaited,
+    PoolReloaded,
+    PoolResized,
+    PoolsLeft,
+    PoolUnused,
+    ZygoteFailed,
+)
+from jobpool.core.events.schedules import (
+    SchedulePaused,
+    ScheduleRefused,
+    SchedulesChanged,
+    TicksMissed,
+)
+from jobpool.core.events.supervisor import (
+    Alarm,
+    IsolationReduced,
+    LeaseFenced,
+    LeaseRegained,
+    LinesDropped,
+    RunReclaimed,
+    StaleSettlement,
+    StoreBack,
+    StoreConcern,
+    StoreTrouble,
+    StoreWentBack,
+    SupervisorDraining,
+    SupervisorOutdated,
+    SupervisorReady,
+    SupervisorStopped,
+    UnknownKind,
+    UnknownKinds,
+)
 from jobpool.core.jobs.budget import Budget, Spent
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
@@ -14,7 +72,7 @@ from jobpool.core.safe_text import one_line
 
 LINES = [
     (
-        ev.SupervisorReady(
+        SupervisorReady(
             at_ms=0,
             pid=7,
             run_id="r",
@@ -26,23 +84,19 @@ LINES = [
         ["supervisor 7 ready", "cpu=2..8 io=4", "sqlite:////j.db", "shop.jobs"],
     ),
     (
-        ev.SupervisorDraining(
-            at_ms=0, pid=7, reason="SIGTERM", running=3, drain_s=25.0
-        ),
+        SupervisorDraining(at_ms=0, pid=7, reason="SIGTERM", running=3, drain_s=25.0),
         ["supervisor 7 draining", "3 running get 25s", "SIGTERM"],
     ),
     (
-        ev.SupervisorStopped(at_ms=0, pid=7),
+        SupervisorStopped(at_ms=0, pid=7),
         ["supervisor 7 drained", "0 handed back, 0 leases held"],
     ),
     (
-        ev.SupervisorStopped(
-            at_ms=0, pid=7, how="stopped", handed_back=2, leases_held=1
-        ),
+        SupervisorStopped(at_ms=0, pid=7, how="stopped", handed_back=2, leases_held=1),
         ["supervisor 7 stopped", "2 handed back, 1 leases held"],
     ),
     (
-        ev.IsolationReduced(
+        IsolationReduced(
             at_ms=0,
             pools=("cpu", "io"),
             measure="signals",
@@ -55,9 +109,9 @@ LINES = [
             "not prevented: all signals",
         ],
     ),
-    (ev.Alarm(at_ms=0, text="look"), ["alarm", "look"]),
+    (Alarm(at_ms=0, text="look"), ["alarm", "look"]),
     (
-        ev.RunReclaimed(
+        RunReclaimed(
             at_ms=0, run_id="r", host="h", pid=7, handed_back=1, lost=2, killed=3
         ),
         [
@@ -68,7 +122,7 @@ LINES = [
         ],
     ),
     (
-        ev.RunReclaimed(
+        RunReclaimed(
             at_ms=0,
             run_id="r",
             host="h",
@@ -86,7 +140,7 @@ LINES = [
         ],
     ),
     (
-        ev.SupervisorOutdated(at_ms=0, pid=7, version="0.3.0", format=2),
+        SupervisorOutdated(at_ms=0, pid=7, version="0.3.0", format=2),
         [
             "supervisor 7 outdated",
             "jobpool 0.3.0 knows formats up to 2",
@@ -95,24 +149,24 @@ LINES = [
         ],
     ),
     (
-        ev.StoreTrouble(at_ms=0, error="disk full", again_in_s=2.0),
+        StoreTrouble(at_ms=0, error="disk full", again_in_s=2.0),
         ["store unavailable", "disk full", "next try in 2s"],
     ),
-    (ev.StoreBack(at_ms=0, away_s=61.0), ["store available again", "after 1m01s"]),
+    (StoreBack(at_ms=0, away_s=61.0), ["store available again", "after 1m01s"]),
     (
-        ev.StoreWentBack(at_ms=0, error="it does not know this run any more"),
+        StoreWentBack(at_ms=0, error="it does not know this run any more"),
         ["store went back in time", "it does not know this run any more"],
     ),
     (
-        ev.StaleSettlement(at_ms=0, id=5, token=9, outcome=Outcome.FAILED),
+        StaleSettlement(at_ms=0, id=5, token=9, outcome=Outcome.FAILED),
         ["job 5 stale", "failed refused: its lease was superseded"],
     ),
     (
-        ev.StaleSettlement(at_ms=0, id=5, token=9, outcome=None),
+        StaleSettlement(at_ms=0, id=5, token=9, outcome=None),
         ["job 5 stale", "hand-back refused: its lease was superseded"],
     ),
     (
-        ev.LeaseFenced(at_ms=0, silent_s=40.04, ended=2, handed_back=1),
+        LeaseFenced(at_ms=0, silent_s=40.04, ended=2, handed_back=1),
         [
             "lease not renewed",
             "could not renew for 40s",
@@ -120,7 +174,7 @@ LINES = [
         ],
     ),
     (
-        ev.LeaseFenced(at_ms=0, silent_s=70.06, ended=2, handed_back=1, lapsed=True),
+        LeaseFenced(at_ms=0, silent_s=70.06, ended=2, handed_back=1, lapsed=True),
         [
             "lease expired",
             "2 jobs ended, 1 handed back: other hosts may have taken them",
@@ -128,16 +182,16 @@ LINES = [
         ],
     ),
     (
-        ev.LeaseRegained(at_ms=0, away_s=9.96),
+        LeaseRegained(at_ms=0, away_s=9.96),
         ["lease renewed again", "jobs are leased again, after 10s"],
     ),
     (
-        ev.StoreConcern(at_ms=0, text="a session is open"),
+        StoreConcern(at_ms=0, text="a session is open"),
         ["store", "a session is open"],
     ),
     (
-        ev.UnknownKinds(
-            at_ms=0, kinds=(ev.UnknownKind("a", 2, 60.0), ev.UnknownKind("b", 1, 0.5))
+        UnknownKinds(
+            at_ms=0, kinds=(UnknownKind("a", 2, 60.0), UnknownKind("b", 1, 0.5))
         ),
         [
             "jobs of unknown kinds are waiting",
@@ -146,31 +200,31 @@ LINES = [
         ],
     ),
     (
-        ev.SchedulesChanged(at_ms=0, added=("a", "b"), retired=("c",)),
+        SchedulesChanged(at_ms=0, added=("a", "b"), retired=("c",)),
         ["schedules changed", "added: a, b", "retired: c"],
     ),
     (
-        ev.SchedulesChanged(at_ms=0, changed=tuple("x" * 21)),
+        SchedulesChanged(at_ms=0, changed=tuple("x" * 21)),
         ["schedules changed", f"changed: {', '.join('x' * 20)} and 1 more"],
     ),
     (
-        ev.ScheduleRefused(at_ms=0, schedule="a", reason="its name is taken"),
+        ScheduleRefused(at_ms=0, schedule="a", reason="its name is taken"),
         ["schedule a not kept", "its name is taken"],
     ),
     (
-        ev.QuotasHeldBack(at_ms=0, kinds=("a", "b"), reason="host b is old"),
+        QuotasHeldBack(at_ms=0, kinds=("a", "b"), reason="host b is old"),
         ["waiting with quotas: a, b", "host b is old"],
     ),
     (
-        ev.QuotasHeldBack(at_ms=0, kinds=(), reason="host b is old"),
+        QuotasHeldBack(at_ms=0, kinds=(), reason="host b is old"),
         ["waiting with quotas: all kinds", "host b is old"],
     ),
     (
-        ev.QuotaDiffers(at_ms=0, quota="stripe", reason="a says 1/s, b says 2/s"),
+        QuotaDiffers(at_ms=0, quota="stripe", reason="a says 1/s, b says 2/s"),
         ["quota stripe differs between supervisors", "a says 1/s, b says 2/s"],
     ),
     (
-        ev.DownstreamOpened(
+        DownstreamOpened(
             at_ms=0,
             quota="stripe",
             is_one_of_many=True,
@@ -186,11 +240,11 @@ LINES = [
         ],
     ),
     (
-        ev.DownstreamClosed(at_ms=0, quota="stripe", is_one_of_many=False),
+        DownstreamClosed(at_ms=0, quota="stripe", is_one_of_many=False),
         ["breaker of quota stripe closed", "its probe was answered"],
     ),
     (
-        ev.RateTooTight(at_ms=0, kind="a", late_s=0.6, begin_within_s=0.525),
+        RateTooTight(at_ms=0, kind="a", late_s=0.6, begin_within_s=0.525),
         [
             "no job of kind a begins",
             "lease and slot took 600ms, its rate allows 525ms",
@@ -199,31 +253,31 @@ LINES = [
         ],
     ),
     (
-        ev.SchedulePaused(at_ms=0, schedule="a", reason="job 7 is dead"),
+        SchedulePaused(at_ms=0, schedule="a", reason="job 7 is dead"),
         ["schedule a paused", "job 7 is dead", "jobpool schedules resume a"],
     ),
     (
-        ev.TicksMissed(at_ms=0, schedule="a", missed=3),
+        TicksMissed(at_ms=0, schedule="a", missed=3),
         ["schedule a was missed", "3 ticks got no job"],
     ),
     (
-        ev.TicksMissed(at_ms=0, schedule="a", late_s=90.2),
+        TicksMissed(at_ms=0, schedule="a", late_s=90.2),
         ["schedule a was missed", "a job was enqueued 1m30s late"],
     ),
     (
-        ev.ZygoteFailed(at_ms=0, pool="cpu", reason="no memory"),
+        ZygoteFailed(at_ms=0, pool="cpu", reason="no memory"),
         ["pool cpu cannot start children", "no memory"],
     ),
     (
-        ev.ZygoteFailed(at_ms=0, pool="cpu", reason="no memory", again_in_s=1.0),
+        ZygoteFailed(at_ms=0, pool="cpu", reason="no memory", again_in_s=1.0),
         ["pool cpu cannot start children", "no memory", "next try in 1s"],
     ),
     (
-        ev.PoolResized(at_ms=0, pool="cpu", size_from=2, size_to=4, reason="jobs wait"),
+        PoolResized(at_ms=0, pool="cpu", size_from=2, size_to=4, reason="jobs wait"),
         ["pool cpu resized", "2 to 4 children", "jobs wait"],
     ),
     (
-        ev.MemoryAwaited(
+        MemoryAwaited(
             at_ms=0,
             pool="cpu",
             id=5,
@@ -240,20 +294,20 @@ LINES = [
         ],
     ),
     (
-        ev.PoolReloaded(at_ms=0, pool="cpu"),
+        PoolReloaded(at_ms=0, pool="cpu"),
         ["pool cpu reloaded", "its children are replaced as they become idle"],
     ),
-    (ev.ChildStarted(at_ms=0, slot="cpu/1", pid=8), ["child cpu/1 started", "pid 8"]),
+    (ChildStarted(at_ms=0, slot="cpu/1", pid=8), ["child cpu/1 started", "pid 8"]),
     (
-        ev.ChildEnded(at_ms=0, slot="cpu/1", pid=8, jobs=3, reason="recycled"),
+        ChildEnded(at_ms=0, slot="cpu/1", pid=8, jobs=3, reason="recycled"),
         ["child cpu/1 ended", "pid 8", "3 jobs", "recycled"],
     ),
     (
-        ev.JobSucceeded(at_ms=0, id=5, kind="a", slot="cpu/1", attempt=1),
+        JobSucceeded(at_ms=0, id=5, kind="a", slot="cpu/1", attempt=1),
         ["job 5 succeeded", "cpu/1", "attempt 1", "a"],
     ),
     (
-        ev.JobSucceeded(
+        JobSucceeded(
             at_ms=0,
             id=5,
             kind="a",
@@ -266,7 +320,7 @@ LINES = [
         ["job 5 succeeded", "cpu/1", "attempt 3", "0ms", "0B", "a"],
     ),
     (
-        ev.JobSucceeded(
+        JobSucceeded(
             at_ms=0,
             id=5,
             kind="a",
@@ -278,7 +332,7 @@ LINES = [
         ["job 5 succeeded", "cpu/1", "attempt 4", "2s", "a"],
     ),
     (
-        ev.JobEnded(
+        JobEnded(
             at_ms=0,
             id=5,
             kind="a",
@@ -292,7 +346,7 @@ LINES = [
         ["job 5 failed", "cpu/1", "attempt 1", "a", "ValueError, again in 30s"],
     ),
     (
-        ev.JobEnded(
+        JobEnded(
             at_ms=0,
             id=5,
             kind="a",
@@ -306,7 +360,7 @@ LINES = [
         ["job 5 lost", "cpu/1", "attempt 1", "a", "gone, again at once"],
     ),
     (
-        ev.JobEnded(
+        JobEnded(
             at_ms=0,
             id=5,
             kind="a",
@@ -329,7 +383,7 @@ LINES = [
         ],
     ),
     (
-        ev.JobEnded(
+        JobEnded(
             at_ms=0,
             id=5,
             kind="a",
@@ -351,7 +405,7 @@ LINES = [
         ],
     ),
     (
-        ev.JobEnded(
+        JobEnded(
             at_ms=0,
             id=5,
             kind="a",
@@ -365,7 +419,7 @@ LINES = [
         ["job 5 crashed", "cpu/1", "attempt 1", "a", "now quarantined"],
     ),
     (
-        ev.JobUnfit(
+        JobUnfit(
             at_ms=0,
             id=5,
             kind="a",
@@ -382,7 +436,7 @@ LINES = [
         ],
     ),
     (
-        ev.JobSnoozed(
+        JobSnoozed(
             at_ms=0,
             id=5,
             kind="a",
@@ -402,45 +456,45 @@ LINES = [
         ],
     ),
     (
-        ev.JobCompleted(at_ms=0, id=5, token=9),
+        JobCompleted(at_ms=0, id=5, token=9),
         ["job 5 succeeded", "completed by its own transaction"],
     ),
     (
-        ev.JobCompleted(at_ms=0, id=5, token=9, outcome=Outcome.CRASHED),
+        JobCompleted(at_ms=0, id=5, token=9, outcome=Outcome.CRASHED),
         [
             "job 5 succeeded",
             "completed by its own transaction",
             "the attempt then crashed; nothing is charged",
         ],
     ),
-    (ev.JobDead(at_ms=0, id=5, kind="a"), ["job 5 dead", "a", "see: jobpool show 5"]),
+    (JobDead(at_ms=0, id=5, kind="a"), ["job 5 dead", "a", "see: jobpool show 5"]),
     (
-        ev.JobDead(at_ms=0, id=5, kind="a", reason="failure 5 of 5"),
+        JobDead(at_ms=0, id=5, kind="a", reason="failure 5 of 5"),
         ["job 5 dead", "a", "failure 5 of 5", "see: jobpool show 5"],
     ),
     (
-        ev.JobQuarantined(at_ms=0, id=5, kind="a"),
+        JobQuarantined(at_ms=0, id=5, kind="a"),
         ["job 5 quarantined", "a", "see: jobpool show 5"],
     ),
     (
-        ev.JobQuarantined(at_ms=0, id=5, kind="a", reason="crash 3 of 3"),
+        JobQuarantined(at_ms=0, id=5, kind="a", reason="crash 3 of 3"),
         ["job 5 quarantined", "a", "crash 3 of 3", "see: jobpool show 5"],
     ),
     (
-        ev.JobOutput(at_ms=0, id=5, kind="a", slot="cpu/1", line="hello"),
+        JobOutput(at_ms=0, id=5, kind="a", slot="cpu/1", line="hello"),
         ["job 5 |", "hello"],
     ),
-    (ev.LinesDropped(at_ms=0, lines=12), ["log … 12 lines dropped"]),
+    (LinesDropped(at_ms=0, lines=12), ["log … 12 lines dropped"]),
     (
-        ev.PoolsLeft(at_ms=0, pools={"gpu": 1, "io": 2}),
+        PoolsLeft(at_ms=0, pools={"gpu": 1, "io": 2}),
         ["pools left to other supervisors: gpu (1 kind), io (2 kinds)"],
     ),
     (
-        ev.PoolUnused(at_ms=0, pool="cpuu", hint="did you mean 'cpu'?"),
+        PoolUnused(at_ms=0, pool="cpuu", hint="did you mean 'cpu'?"),
         ["pool cpuu is used by no kind of the application", "did you mean 'cpu'?"],
     ),
     (
-        ev.MemorySoftPassed(
+        MemorySoftPassed(
             at_ms=0,
             id=5,
             kind="a",
@@ -460,7 +514,7 @@ LINES = [
         ],
     ),
     (
-        ev.MemorySoftPassed(
+        MemorySoftPassed(
             at_ms=0,
             id=5,
             kind="a",
@@ -479,7 +533,7 @@ LINES = [
         ],
     ),
     (
-        ev.JobSuspected(at_ms=0, id=5, kind="a", recoveries=2),
+        JobSuspected(at_ms=0, id=5, kind="a", recoveries=2),
         [
             "job 5 suspected",
             "it was running when its supervisor or host died; it runs alone next",
@@ -488,15 +542,15 @@ LINES = [
         ],
     ),
     (
-        ev.JobCleared(at_ms=0, id=5, kind="a"),
+        JobCleared(at_ms=0, id=5, kind="a"),
         ["job 5 cleared", "its attempt ended", "a"],
     ),
     (
-        ev.JobCleared(at_ms=0, id=5, kind="a", ran_s=10.0),
+        JobCleared(at_ms=0, id=5, kind="a", ran_s=10.0),
         ["job 5 cleared", "it has run alone for 10s", "a"],
     ),
     (
-        ev.KindSlowed(
+        KindSlowed(
             at_ms=0, kind="a", state=BreakerState.OPEN, crashes=20, again_in_s=300.0
         ),
         [
@@ -507,7 +561,7 @@ LINES = [
         ],
     ),
     (
-        ev.KindResumed(at_ms=0, kind="a", reason="a job succeeded"),
+        KindResumed(at_ms=0, kind="a", reason="a job succeeded"),
         ["kind a resumed", "a job succeeded"],
     ),
 ]
@@ -529,8 +583,8 @@ def test_every_event_has_a_case_here():
     known = {type(event) for event, _ in LINES}
     core = {
         one
-        for one in (*ev.Event.__subclasses__(), *ev.JobFailure.__subclasses__())
-        if one.__module__.startswith("jobpool.core") and one is not ev.JobFailure
+        for one in (*Event.__subclasses__(), *JobFailure.__subclasses__())
+        if one.__module__.startswith("jobpool.core") and one is not JobFailure
     }
     assert core == known
 
@@ -540,7 +594,7 @@ def test_every_event_has_a_case_here():
 )
 def test_a_text_is_as_long_as_the_line_allows(char, cap):
     """Cut after fewer characters, the more space each of them takes; and marked."""
-    line = human_line(ev.JobDead(at_ms=0, id=1, kind="k", reason=char * 5000))
+    line = human_line(JobDead(at_ms=0, id=1, kind="k", reason=char * 5000))
     shown = one_line(char * cap, 5000)
     assert f"  k  {shown}… [{5000 - cap} more characters]  see: " in line
     assert len(line.encode()) <= LINE_MAX_BYTES
@@ -548,7 +602,7 @@ def test_a_text_is_as_long_as_the_line_allows(char, cap):
 
 def test_many_long_texts_are_cut_to_forty():
     """And no more than twenty of them are shown."""
-    event = ev.IsolationReduced(
+    event = IsolationReduced(
         at_ms=0, pools=("\x00" * 300,) * 21, measure="m", stops="s", why="w"
     )
     pools = json.loads(json_line(event))["pools"]
@@ -558,6 +612,6 @@ def test_many_long_texts_are_cut_to_forty():
 @pytest.mark.parametrize(("kinds", "more"), [(20, ""), (21, " and 1 more")])
 def test_twenty_unknown_kinds_are_named(kinds, more):
     """The rest is counted."""
-    unknown = tuple(ev.UnknownKind(f"k{n}", 1, 2.0) for n in range(kinds))
-    line = human_line(ev.UnknownKinds(at_ms=0, kinds=unknown))
+    unknown = tuple(UnknownKind(f"k{n}", 1, 2.0) for n in range(kinds))
+    line = human_line(UnknownKinds(at_ms=0, kinds=unknown))
     assert f"k19 (1 jobs, oldest 2s){more}  no handler here" in line

@@ -6,8 +6,11 @@ import re
 import msgspec
 import pytest
 
-from jobpool.core import events as ev
 from jobpool.core.event_lines import LINE_MAX_BYTES, human_line, iso_time, json_line
+from jobpool.core.events.event import Event, Level
+from jobpool.core.events.jobs import JobDead, JobEnded, JobFailure, JobQuarantined
+from jobpool.core.events.pools import ChildEnded, ChildStarted
+from jobpool.core.events.supervisor import Alarm, UnknownKind, UnknownKinds
 from jobpool.core.jobs.budget import Budget, Spent
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
@@ -16,7 +19,7 @@ from jobpool.core.rules.circuit_breaker import BreakerState
 AT = 1_700_000_002_500  # 2023-11-14T22:13:22.500Z
 EVIL = "x\x1b[2J\r\n10:00:00 job 1 succeeded\x9b31m\u202e\u2028\x00\udcff"
 
-ENDED = ev.JobEnded(
+ENDED = JobEnded(
     at_ms=AT,
     id=2,
     kind="shop.thumbnail",
@@ -45,8 +48,8 @@ def sample(kind, text="text"):
     for field in msgspec.structs.fields(kind):
         wanted = field.type
         plain = next((t for t in values if t in (wanted, *_members(wanted))), None)
-        if kind is ev.UnknownKinds and field.name == "kinds":
-            given["kinds"] = (ev.UnknownKind(text, 3, 4.0),)
+        if kind is UnknownKinds and field.name == "kinds":
+            given["kinds"] = (UnknownKind(text, 3, 4.0),)
         elif field.name == "pools":
             given["pools"] = {"cpu": text}
         elif field.name == "spent":
@@ -64,8 +67,8 @@ def _members(wanted):
 
 ALL = [
     one
-    for one in (*ev.Event.__subclasses__(), *ev.JobFailure.__subclasses__())
-    if one is not ev.JobFailure
+    for one in (*Event.__subclasses__(), *JobFailure.__subclasses__())
+    if one is not JobFailure
 ]
 
 
@@ -157,13 +160,13 @@ def test_the_names_of_events_are_as_agreed():
         "unknown_kinds",
         "zygote_failed",
     }
-    assert ev.JobQuarantined.level is ev.Level.ERROR
-    assert ev.JobDead.level is ev.Level.WARNING
-    assert ev.ChildStarted.level is ev.ChildEnded.level is ev.Level.DEBUG
+    assert JobQuarantined.level is Level.ERROR
+    assert JobDead.level is Level.WARNING
+    assert ChildStarted.level is ChildEnded.level is Level.DEBUG
 
 
 @pytest.mark.parametrize(
-    "kind", [k for k in ALL if k is not ev.Alarm], ids=lambda kind: kind.name
+    "kind", [k for k in ALL if k is not Alarm], ids=lambda kind: kind.name
 )
 def test_every_event_has_words_of_its_own(kind):
     """No event falls back to its bare name in the human log."""
@@ -200,8 +203,8 @@ def json_text_of(line):
 
 def test_thousands_of_unknown_kinds_are_one_short_line():
     """The first few are named and the rest is counted."""
-    kinds = tuple(ev.UnknownKind(f"shop.kind{n}", 1, 2.0) for n in range(5000))
-    line = human_line(ev.UnknownKinds(at_ms=AT, kinds=kinds))
+    kinds = tuple(UnknownKind(f"shop.kind{n}", 1, 2.0) for n in range(5000))
+    line = human_line(UnknownKinds(at_ms=AT, kinds=kinds))
     assert "shop.kind0 (1 jobs, oldest 2s)" in line
     assert "and 4980 more" in line
     assert len(line) < 1500

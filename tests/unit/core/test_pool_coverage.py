@@ -6,8 +6,8 @@ import pytest
 
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import HOOK_DEAD, HandlerSpec
-from jobpool.core.event_lines import parts
-from jobpool.core.events import PoolsLeft, PoolUnused
+from jobpool.core.events.pools import PoolsLeft, PoolUnused
+from jobpool.core.events.sentences import parts
 from jobpool.core.pool_coverage import pool_events, refuse_without_kinds
 from jobpool.errors import ConfigError
 from jobpool.supervisor.machine import inputs as inp

@@ -9,7 +9,7 @@ from jobpool.cli.flags import json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.output import counted, print_json, print_line
 from jobpool.core.event_lines import human_line, json_line
-from jobpool.core.events import Event
+from jobpool.core.events.event import Event
 from jobpool.operations.queue import Reclaim
 from jobpool.store.protocol import Store
 from jobpool.store.records import Run

@@ -38,7 +38,6 @@ from jobpool.cli.output import (
     print_table,
 )
 from jobpool.cli.resources import memory_bytes
-from jobpool.core import event_lines
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX
 from jobpool.core.config.effective_limits import KindLimit, kind_limits
@@ -46,6 +45,7 @@ from jobpool.core.config.kinds import unknown_kinds
 from jobpool.core.config.layers import misspelled_variables
 from jobpool.core.config.load import Configuration, refuse_other_store
 from jobpool.core.config.settings import Settings
+from jobpool.core.events.sentences import parts
 from jobpool.core.pool_coverage import pool_events
 from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
@@ -76,7 +76,7 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
     remarks = [*misspelled_variables(os.environ), *report.warnings]
     remarks += [*quotas.remarks, *_over_memory(configuration)]
     for event in pool_events(configuration.settings, report, at_ms=0):
-        remarks.append("; ".join(event_lines.parts(event)))
+        remarks.append("; ".join(parts(event)))
     stored = _stored_schedules(configuration, given)
     if stored is None:
         url = configuration.settings.store

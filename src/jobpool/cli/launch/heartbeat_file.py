@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from jobpool.core.events import (
-    Event,
+from jobpool.core.events.event import Event
+from jobpool.core.events.supervisor import (
     LeaseFenced,
     LeaseRegained,
     StoreBack,

@@ -21,7 +21,7 @@ from jobpool.cli.launch.heartbeat_file import LifeSign
 from jobpool.cli.launch.log import Both, LogWriter, renderer
 from jobpool.cli.launch.systemd import ServiceManager
 from jobpool.core.config.settings import Settings
-from jobpool.core.events import Level, Observer
+from jobpool.core.events.event import Level, Observer
 from jobpool.errors import ConfigError, StoreRefused
 
 

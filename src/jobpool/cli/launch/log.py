@@ -20,14 +20,9 @@ from typing import TextIO
 
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.event_lines import human_line, json_line
-from jobpool.core.events import (
-    Event,
-    JobOutput,
-    JobSucceeded,
-    Level,
-    LinesDropped,
-    Observer,
-)
+from jobpool.core.events.event import Event, Level, Observer
+from jobpool.core.events.jobs import JobOutput, JobSucceeded
+from jobpool.core.events.supervisor import LinesDropped
 
 QUEUE_MAX = 10_000
 """Events that may wait to be written."""

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from jobpool.core.events import Event, JobEnded, JobSucceeded
+from jobpool.core.events.event import Event
+from jobpool.core.events.jobs import JobEnded, JobSucceeded
 from jobpool.core.jobs.job import FINISHED
 
 

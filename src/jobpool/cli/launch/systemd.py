@@ -20,10 +20,10 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 
 from jobpool.core.config.store_url import without_password
-from jobpool.core.events import (
+from jobpool.core.events.event import Event
+from jobpool.core.events.pools import PoolReloaded
+from jobpool.core.events.supervisor import (
     Alarm,
-    Event,
-    PoolReloaded,
     StoreBack,
     StoreTrouble,
     SupervisorDraining,

@@ -23,8 +23,11 @@ from typing import NoReturn
 import msgspec
 from multiprocess import resource_tracker
 
-from jobpool.core import events as ev
 from jobpool.core.config.settings import PoolSettings, Settings
+from jobpool.core.events.event import Event
+from jobpool.core.events.jobs import JobOutput, JobSucceeded
+from jobpool.core.events.pools import ZygoteFailed
+from jobpool.core.events.supervisor import Alarm, SupervisorDraining
 from jobpool.core.jobs.job import Settlement
 from jobpool.core.rules.limits import PoolLimits
 from jobpool.core.units import DURATION_MAX_S, SIZE_MAX_BYTES
@@ -150,28 +153,28 @@ class Host:
 
     # -- the supervisor's threads --------------------------------------------------
 
-    def observe(self, event: ev.Event) -> None:
+    def observe(self, event: Event) -> None:
         """Note events that the caller must be notified of."""
-        if isinstance(event, ev.JobOutput):
+        if isinstance(event, JobOutput):
             self._printed.append(event.line)
             self._wire.wake()
-        elif isinstance(event, ev.JobSucceeded):
+        elif isinstance(event, JobSucceeded):
             self._failed_starts = 0
-        elif isinstance(event, ev.Alarm) and _NO_CHILD in event.text:
+        elif isinstance(event, Alarm) and _NO_CHILD in event.text:
             self._failed_starts += 1
             if self._failed_starts >= STARTS_MAX and self._broken is None:
                 self._broken = event.text
                 self._wire.wake()
-        elif isinstance(event, ev.Alarm):
+        elif isinstance(event, Alarm):
             self._printed.append(f"jobpool: {event.text}")
             self._wire.wake()
-        elif isinstance(event, ev.SupervisorDraining):
+        elif isinstance(event, SupervisorDraining):
             self._why = f"its host was asked to end: {event.reason}"
-        elif isinstance(event, ev.ZygoteFailed):
+        elif isinstance(event, ZygoteFailed):
             self._printed.append(f"jobpool: {event.reason}")
             self._wire.wake()
 
-    def hears(self, kind: type[ev.Event]) -> bool:
+    def hears(self, kind: type[Event]) -> bool:
         """Say whether it uses events of this class; it ignores a few."""
         del kind
         return True

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from jobpool.core.events import Event
+from jobpool.core.events.event import Event
 from jobpool.core.jobs.job import (
     NewJob,
     PermitAsk,

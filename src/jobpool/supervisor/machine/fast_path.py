@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from jobpool.core.events import Event
+from jobpool.core.events.event import Event
 from jobpool.core.jobs.job import Settlement
 from jobpool.core.rules.lifecycle import success
 from jobpool.sandbox.protocol.messages import Done, FromChild

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
-from jobpool.core import events as ev
+from jobpool.core.events.supervisor import SupervisorDraining, SupervisorOutdated
 from jobpool.core.formats import FORMAT
 from jobpool.core.version import __version__
 from jobpool.sandbox.protocol.messages import Draining
@@ -153,7 +153,7 @@ class Shutdown:
         if self.mode in ENDING or self.mode is Mode.ENDED:
             return
         self._is_outdated = True
-        event = ev.SupervisorOutdated(
+        event = SupervisorOutdated(
             at_ms=self._step.now_ms, pid=self._pid, version=__version__, format=FORMAT
         )
         self._step.report(event)
@@ -161,7 +161,7 @@ class Shutdown:
 
     def _report(self, reason: str, longest_s: float) -> None:
         self._step.report(
-            ev.SupervisorDraining(
+            SupervisorDraining(
                 at_ms=self._step.now_ms,
                 pid=self._pid,
                 reason=reason,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobpool.core import events as ev
 from jobpool.core.clock import Clock
+from jobpool.core.events.event import Event
+from jobpool.core.events.flow import QuotaDiffers, QuotasHeldBack
 from jobpool.store.protocol import Store
 from jobpool.supervisor.storage.inbox import Posts
 
@@ -36,7 +37,7 @@ class Definitions:
         if not reason or kinds == before:
             return ()
         now_ms = self._clock.utc_ms()
-        return (ev.QuotasHeldBack(at_ms=now_ms, kinds=kinds, reason=reason),)
+        return (QuotasHeldBack(at_ms=now_ms, kinds=kinds, reason=reason),)
 
     def compare(self, store: Store) -> Posts:
         """Report quotas that other supervisors define in other ways; a chore."""
@@ -44,10 +45,8 @@ class Definitions:
         before, self._differing = self._differing, found
         return tuple(self._events(found, before))
 
-    def _events(
-        self, found: dict[str, str], before: dict[str, str]
-    ) -> Iterator[ev.Event]:
+    def _events(self, found: dict[str, str], before: dict[str, str]) -> Iterator[Event]:
         for quota, reason in found.items():
             if before.get(quota) != reason:
                 at_ms = self._clock.utc_ms()
-                yield ev.QuotaDiffers(at_ms=at_ms, quota=quota, reason=reason)
+                yield QuotaDiffers(at_ms=at_ms, quota=quota, reason=reason)

@@ -13,9 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from jobpool.core import events as ev
 from jobpool.core.clock import Clock
 from jobpool.core.config.settings import ScaleOn, Settings
+from jobpool.core.events.supervisor import (
+    Alarm,
+    StoreConcern,
+    UnknownKind,
+    UnknownKinds,
+)
 from jobpool.core.rules.run_report import HostReport
 from jobpool.core.rules.sketch import Counts, Measure, quantile
 from jobpool.errors import StoreUnavailable
@@ -202,7 +207,7 @@ class Housekeeping(threading.Thread):
             return ()
         return (
             inp.Stop("its run was ended from outside"),
-            ev.Alarm(
+            Alarm(
                 at_ms=self._clock.utc_ms(),
                 text="the store says that this run has ended: another supervisor took "
                 "it for dead, or the database was restored; stopping",
@@ -236,13 +241,13 @@ class Housekeeping(threading.Thread):
     def _unknown(self, store: Store) -> Posts:
         known: Mapping[str, Sequence[str]] = self._store.kinds
         unknown = tuple(
-            ev.UnknownKind(row.kind, row.jobs, row.oldest_age_s)
+            UnknownKind(row.kind, row.jobs, row.oldest_age_s)
             for row in store.waiting()
             if row.pool in known and row.kind not in known[row.pool]
         )
         if not unknown:
             return ()
-        return (ev.UnknownKinds(at_ms=self._clock.utc_ms(), kinds=unknown),)
+        return (UnknownKinds(at_ms=self._clock.utc_ms(), kinds=unknown),)
 
     def _breakers(self, store: Store) -> Posts:
         self._seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
@@ -268,7 +273,7 @@ class Housekeeping(threading.Thread):
             about = _FIGURES.sub("#", text)
             if now_s - self._concern_reported_s.get(about, -inf) >= CONCERN_AGAIN_S:
                 self._concern_reported_s[about] = now_s
-                events.append(ev.StoreConcern(at_ms=self._clock.utc_ms(), text=text))
+                events.append(StoreConcern(at_ms=self._clock.utc_ms(), text=text))
         return events
 
     def _host(self, store: Store) -> Posts:

@@ -21,8 +21,9 @@ import random
 import threading
 from collections.abc import Callable
 
-from jobpool.core import events as ev
 from jobpool.core.clock import Clock
+from jobpool.core.events.event import Event
+from jobpool.core.events.supervisor import Alarm
 from jobpool.core.units import show_duration
 from jobpool.errors import StoreError, StoreRefused, StoreWentBack
 from jobpool.store.contract.watermark import Watermark
@@ -63,7 +64,7 @@ class LeaseRenewal(threading.Thread):
         ttl_s: float,
         *,
         opener: Callable[[], Store],
-        post: Callable[[inp.SupervisorEvent | ev.Event], None],
+        post: Callable[[inp.SupervisorEvent | Event], None],
         on_wake: Callable[[], None],
         known: Watermark,
         lost: Callable[[StoreWentBack], None],
@@ -264,7 +265,7 @@ class LeaseRenewal(threading.Thread):
         self._post(inp.Stop(reason))
 
     def _alarm(self, text: str) -> None:
-        self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
+        self._post(Alarm(at_ms=self._clock.utc_ms(), text=text))
 
 
 def _nowhere(_until_s: float) -> None:

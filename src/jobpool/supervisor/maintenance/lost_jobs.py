@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from jobpool.core import events as ev
+from jobpool.core.events.event import Event
+from jobpool.core.events.jobs import JobSuspected
+from jobpool.core.events.supervisor import Alarm, RunReclaimed
 from jobpool.core.jobs.job import Evidence, Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import Ending, account, hand_back
@@ -76,16 +78,16 @@ class Taken(NamedTuple):
     handed_back: int
     later: int
     """Locked by another session's open transaction: the run still holds them."""
-    about_jobs: list[ev.Event | inp.HostKilled]
+    about_jobs: list[Event | inp.HostKilled]
 
     def posts(
         self, run: Run, at_ms: int, *, killed: int = 0, presumed: bool = False
-    ) -> list[ev.Event | inp.HostKilled]:
+    ) -> list[Event | inp.HostKilled]:
         """Return the events and inputs; none while it all waits for the next check."""
         waits = self.later > 0 or presumed
         if waits and self.lost + self.handed_back == 0:
             return []
-        event = ev.RunReclaimed(
+        event = RunReclaimed(
             at_ms=at_ms,
             run_id=run.id,
             host=run.host,
@@ -105,7 +107,7 @@ def reclaim(
     running: frozenset[int] | None,
     registry: Policies | None = None,
     now_ms: int,
-) -> list[ev.Event]:
+) -> list[Event]:
     """Settle everything that a dead run holds, and end the run.
 
     Args:
@@ -122,13 +124,13 @@ def reclaim(
         StoreUnavailable: nothing was changed.
     """
     taken = take_back(store, run, running=running, registry=registry, now_ms=now_ms)
-    events = [one for one in taken.posts(run, now_ms) if isinstance(one, ev.Event)]
+    events = [one for one in taken.posts(run, now_ms) if isinstance(one, Event)]
     if taken.later:
         text = (
             f"{taken.later} jobs of run {run.id} are locked by an open transaction and "
             "stay leased; reclaim it again once that has ended"
         )
-        events.append(ev.Alarm(at_ms=now_ms, text=text))
+        events.append(Alarm(at_ms=now_ms, text=text))
     return events
 
 
@@ -195,7 +197,7 @@ def settle_all(
         for one in leases
     ]
     receipts = store.settle(settlements)
-    about_jobs: list[ev.Event | inp.HostKilled] = []
+    about_jobs: list[Event | inp.HostKilled] = []
     lost = handed_back = 0
     for lease, settlement, receipt in zip(leases, settlements, receipts, strict=True):
         if receipt is not Receipt.ACCEPTED:
@@ -210,11 +212,11 @@ def settle_all(
 
 def _about(
     lease: Lease, settlement: Settlement, now_ms: int
-) -> Iterator[ev.Event | inp.HostKilled]:
+) -> Iterator[Event | inp.HostKilled]:
     """Yield the events and inputs of a job that was lost."""
     yield from notices.attempt_lost(now_ms, lease, settlement)
     if settlement.suspect:
-        yield ev.JobSuspected(
+        yield JobSuspected(
             at_ms=now_ms,
             id=lease.id,
             kind=lease.kind,

@@ -28,8 +28,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from jobpool.core import events as ev
 from jobpool.core.clock import Clock
+from jobpool.core.events.event import Event
+from jobpool.core.events.supervisor import Alarm
 from jobpool.sandbox.runs.run_directory import remove_run
 from jobpool.store.protocol import Store
 from jobpool.store.records import Run
@@ -77,8 +78,8 @@ class Reclaimer(threading.Thread):
         store: StoreThread,
         may_take: Callable[[], bool],
         registry: Callable[[], Registry | None],
-        post: Callable[[inp.SupervisorEvent | ev.Event], None],
-        on_first_check: Callable[[], Sequence[inp.SupervisorEvent | ev.Event]],
+        post: Callable[[inp.SupervisorEvent | Event], None],
+        on_first_check: Callable[[], Sequence[inp.SupervisorEvent | Event]],
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-reclaim", daemon=True)
@@ -109,7 +110,7 @@ class Reclaimer(threading.Thread):
                     self._check_expired()
             except (OSError, ValueError) as exc:
                 text = f"looking for dead runs failed: {exc!r}; trying again"
-                self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
+                self._post(Alarm(at_ms=self._clock.utc_ms(), text=text))
             finally:
                 if checks == 0:
                     # After what was found: chores run in order.
@@ -126,7 +127,7 @@ class Reclaimer(threading.Thread):
         answer: list[T] = []
         answered = threading.Event()
 
-        def chore(store: Store) -> Sequence[ev.Event]:
+        def chore(store: Store) -> Sequence[Event]:
             try:
                 answer.append(question(store))
             finally:
@@ -189,7 +190,7 @@ class Reclaimer(threading.Thread):
             return
         self._alarmed_s[run.id] = now_s
         self._post(
-            ev.Alarm(
+            Alarm(
                 at_ms=self._clock.utc_ms(),
                 text=f"run {run.id} (pid {run.pid} on {run.host}) may or may not be "
                 f"alive, so its jobs stay leased: {reason}. Once you are sure that "
@@ -199,7 +200,7 @@ class Reclaimer(threading.Thread):
 
     def _reclaim(
         self, store: Store, run: Run, proof: DeadRun
-    ) -> Sequence[ev.Event | inp.HostKilled]:
+    ) -> Sequence[Event | inp.HostKilled]:
         """Take a dead run's jobs back; runs in the store thread."""
         taken = take_back(
             store,
@@ -221,9 +222,7 @@ class Reclaimer(threading.Thread):
             if run.id != self._own.id and not self._is_provable(run):
                 self._store.chore(partial(self._take_expired, run=run))
 
-    def _take_expired(
-        self, store: Store, run: Run
-    ) -> Sequence[ev.Event | inp.HostKilled]:
+    def _take_expired(self, store: Store, run: Run) -> Sequence[Event | inp.HostKilled]:
         """Take the jobs of a run that is presumed dead; runs in the store thread."""
         if not self._may_take():
             return ()
@@ -243,7 +242,7 @@ class Reclaimer(threading.Thread):
         return taken.posts(run, now_ms, presumed=True)
 
 
-def _forget(store: Store, run_id: str) -> Sequence[ev.Event]:
+def _forget(store: Store, run_id: str) -> Sequence[Event]:
     """End a run that expired a day ago; runs in the store thread."""
     with store.transaction():
         is_forgotten = store.seize(run_id, lapsed_s=FORGOTTEN_MS / 1000)

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from jobpool.core import events as ev
 from jobpool.core.clock import Clock
+from jobpool.core.events.event import Event
+from jobpool.core.events.schedules import (
+    SchedulePaused,
+    ScheduleRefused,
+    SchedulesChanged,
+    TicksMissed,
+)
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import FeatureHeldBack
 from jobpool.store.protocol import Store
@@ -69,10 +75,10 @@ class Ticking:
             store.wake()
         return tuple(self._ticked(done)), _pause_s(done)
 
-    def _published(self, found: Published) -> Iterator[ev.Event]:
+    def _published(self, found: Published) -> Iterator[Event]:
         now_ms = self._clock.utc_ms()
         if found.added or found.changed or found.retired:
-            yield ev.SchedulesChanged(
+            yield SchedulesChanged(
                 at_ms=now_ms,
                 added=found.added,
                 changed=found.changed,
@@ -80,32 +86,32 @@ class Ticking:
             )
         yield from self._refusals(dict.fromkeys(found.refused, _TAKEN))
 
-    def _refusals(self, refused: Mapping[str, str]) -> Iterator[ev.Event]:
+    def _refusals(self, refused: Mapping[str, str]) -> Iterator[Event]:
         """Report, once, why schedules are not stored."""
         for name, why in refused.items():
             if self._refused.get(name) != why:
-                yield ev.ScheduleRefused(
+                yield ScheduleRefused(
                     at_ms=self._clock.utc_ms(), schedule=name, reason=why
                 )
         self._refused = refused
 
-    def _ticked(self, done: Ticked) -> Iterator[ev.Event]:
+    def _ticked(self, done: Ticked) -> Iterator[Event]:
         now_ms = self._clock.utc_ms()
         for notice in done.notices:
             yield from _events(notice, now_ms)
 
 
-def _events(notice: Notice, now_ms: int) -> Iterator[ev.Event]:
+def _events(notice: Notice, now_ms: int) -> Iterator[Event]:
     name = notice.name
     if notice.missed or notice.late_ms:
         late_s = notice.late_ms / 1000
-        yield ev.TicksMissed(
+        yield TicksMissed(
             at_ms=now_ms, schedule=name, missed=notice.missed, late_s=late_s
         )
     if notice.paused:
-        yield ev.SchedulePaused(at_ms=now_ms, schedule=name, reason=notice.paused)
+        yield SchedulePaused(at_ms=now_ms, schedule=name, reason=notice.paused)
     if notice.unplanned:
-        yield ev.ScheduleRefused(at_ms=now_ms, schedule=name, reason=notice.unplanned)
+        yield ScheduleRefused(at_ms=now_ms, schedule=name, reason=notice.unplanned)
 
 
 def _pause_s(done: Ticked) -> float:

@@ -16,9 +16,9 @@ import selectors
 import signal
 from collections.abc import Callable, Iterable, Sequence
 
-from jobpool.core import events as ev
 from jobpool.core.config.settings import PoolSettings, Settings
 from jobpool.core.config.store_url import files_of, without_password
+from jobpool.core.events.pools import ChildEnded, ChildStarted
 from jobpool.core.isolation.measures import Lockdown
 from jobpool.sandbox.cgroups.run_group import RunGroup
 from jobpool.sandbox.handles.child import ChildProcess
@@ -151,7 +151,7 @@ class Children:
         self._reactor.watch(process.pidfd, lambda _mask: self._ended(number))
         self.watch.adopt(number, process, pool)
         self._reactor.feed(inp.ChildForked(number))
-        self._reactor.observe(ev.ChildStarted(at_ms=at_ms, slot=slot.name, pid=pid))
+        self._reactor.observe(ChildStarted(at_ms=at_ms, slot=slot.name, pid=pid))
 
     def fork_failed(self, number: int, message: str) -> None:
         """The zygote could not make the child."""
@@ -380,7 +380,7 @@ class Children:
             )
             self._reactor.feed(exited)
             self._reactor.observe(
-                ev.ChildEnded(
+                ChildEnded(
                     at_ms=self._reactor.clock.utc_ms(),
                     slot=process.slot_name,
                     pid=process.pid,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from jobpool.core import events as ev
+from jobpool.core.events.event import Event
 from jobpool.core.jobs.job import Progress, Settlement, Start
 from jobpool.core.rules.run_report import RunReport
 from jobpool.store.protocol import Store
@@ -16,7 +16,7 @@ from jobpool.supervisor.storage.permits import PermitBatch, report_requests
 
 FULL_BATCH = 256
 """This many settlements do not wait for more."""
-Posts = Sequence[inp.SupervisorEvent | ev.Event]
+Posts = Sequence[inp.SupervisorEvent | Event]
 Chore = Callable[[Store], Posts]
 """A task for the store thread; returns what is to be posted to the loop."""
 

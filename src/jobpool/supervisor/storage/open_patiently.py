@@ -12,8 +12,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from jobpool.core import events as ev
 from jobpool.core.clock import Clock
+from jobpool.core.events.event import Observer
+from jobpool.core.events.supervisor import StoreBack, StoreTrouble
 from jobpool.errors import StoreUnavailable
 from jobpool.store.protocol import Store
 from jobpool.supervisor.machine import commands as cmd
@@ -27,7 +28,7 @@ NEVER_S = float("inf")
 
 def open_patiently(
     opener: Callable[[], Store],
-    observer: ev.Observer,
+    observer: Observer,
     clock: Clock,
     *,
     wait: Callable[[float], bool],
@@ -53,7 +54,7 @@ def open_patiently(
                 raise
             if not away:
                 observer.observe(
-                    ev.StoreTrouble(
+                    StoreTrouble(
                         at_ms=clock.utc_ms(), error=str(error), again_in_s=pause_s
                     )
                 )
@@ -64,12 +65,12 @@ def open_patiently(
             continue
         if away:
             away_s = clock.monotonic_s() - began_s
-            observer.observe(ev.StoreBack(at_ms=clock.utc_ms(), away_s=away_s))
+            observer.observe(StoreBack(at_ms=clock.utc_ms(), away_s=away_s))
         return store
 
 
 def await_opened(
-    opened: threading.Event, machine: Machine, reactor: Reactor, observer: ev.Observer
+    opened: threading.Event, machine: Machine, reactor: Reactor, observer: Observer
 ) -> cmd.Finish | None:
     """Wait until the store is open or has failed; return a command to end before.
 

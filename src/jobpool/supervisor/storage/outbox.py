@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from jobpool.core import events as ev
 from jobpool.core.clock import Clock
+from jobpool.core.events.event import Event
+from jobpool.core.events.jobs import JobCompleted
+from jobpool.core.events.supervisor import StaleSettlement
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import hand_back
@@ -54,7 +56,7 @@ class Outbox:
     def __init__(
         self,
         run_id: str,
-        post: Callable[[inp.SupervisorEvent | ev.Event], None],
+        post: Callable[[inp.SupervisorEvent | Event], None],
         clock: Clock,
     ) -> None:
         self._run_id = run_id
@@ -213,7 +215,7 @@ class Outbox:
         if settlement.token in self._doubtful:
             return  # it was written the first time
         self._post(
-            ev.StaleSettlement(
+            StaleSettlement(
                 at_ms=self._clock.utc_ms(),
                 id=settlement.id,
                 token=settlement.token,
@@ -226,7 +228,7 @@ class Outbox:
         if settlement.completed or settlement.outcome in (None, Outcome.SUCCEEDED):
             return
         self._post(
-            ev.JobCompleted(
+            JobCompleted(
                 at_ms=self._clock.utc_ms(),
                 id=settlement.id,
                 token=settlement.token,

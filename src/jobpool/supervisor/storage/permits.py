@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
-from jobpool.core import events as ev
+from jobpool.core.events.flow import DownstreamClosed, DownstreamOpened
 from jobpool.core.jobs.job import PermitAnswer, PermitAsk, PermitReturn, Throttle
 from jobpool.core.rules.quotas.breaker import BreakerChange, BreakerState
 from jobpool.store.protocol import Store
@@ -75,7 +75,7 @@ class PermitBatch:
 
 def report_requests(
     command: cmd.ReportRequests, store: Store
-) -> list[ev.DownstreamOpened | ev.DownstreamClosed]:
+) -> list[DownstreamOpened | DownstreamClosed]:
     """Count requests for breakers, and return what the log says of those that changed.
 
     It is a transaction of its own, as that of permits is, and for the same reason.
@@ -89,15 +89,13 @@ def report_requests(
     ]
 
 
-def _event(
-    change: BreakerChange, at_ms: int
-) -> ev.DownstreamOpened | ev.DownstreamClosed:
+def _event(change: BreakerChange, at_ms: int) -> DownstreamOpened | DownstreamClosed:
     is_one_of_many = bool(change.value)
     if change.state is BreakerState.CLOSED:
-        return ev.DownstreamClosed(
+        return DownstreamClosed(
             at_ms=at_ms, quota=change.quota, is_one_of_many=is_one_of_many
         )
-    return ev.DownstreamOpened(
+    return DownstreamOpened(
         at_ms=at_ms,
         quota=change.quota,
         is_one_of_many=is_one_of_many,

@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from jobpool.core import events as ev
 from jobpool.core.clock import Clock
+from jobpool.core.events import supervisor as ev
+from jobpool.core.events.event import Event
 from jobpool.core.jobs.job import Settlement
 from jobpool.core.rules.run_report import RunReport
 from jobpool.errors import (
@@ -71,7 +72,7 @@ class StoreThread(threading.Thread):
         self,
         opener: Callable[[], Store],
         run_id: str,
-        post: Callable[[inp.SupervisorEvent | ev.Event], None],
+        post: Callable[[inp.SupervisorEvent | Event], None],
         clock: Clock,
     ) -> None:
         super().__init__(name="jobpool-store", daemon=True)

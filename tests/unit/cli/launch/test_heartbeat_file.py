@@ -5,16 +5,24 @@ from __future__ import annotations
 import pytest
 
 from jobpool.cli.launch.heartbeat_file import LifeSign, Stage
-from jobpool.core import events as ev
+from jobpool.core.events.event import Event
+from jobpool.core.events.supervisor import (
+    LeaseFenced,
+    LeaseRegained,
+    StoreBack,
+    StoreTrouble,
+    SupervisorDraining,
+    SupervisorReady,
+)
 
-READY = ev.SupervisorReady(
+READY = SupervisorReady(
     at_ms=0, pid=1, run_id="r", pools={}, store="s", app="a", version="0"
 )
-TROUBLE = ev.StoreTrouble(at_ms=0, error="x", again_in_s=0.1)
-FENCED = ev.LeaseFenced(at_ms=0, silent_s=9.0, ended=1, handed_back=0)
-REGAINED = ev.LeaseRegained(at_ms=0, away_s=9.0)
-BACK = ev.StoreBack(at_ms=0, away_s=1.0)
-DRAINING = ev.SupervisorDraining(at_ms=0, pid=1, reason="TERM", running=0, drain_s=1.0)
+TROUBLE = StoreTrouble(at_ms=0, error="x", again_in_s=0.1)
+FENCED = LeaseFenced(at_ms=0, silent_s=9.0, ended=1, handed_back=0)
+REGAINED = LeaseRegained(at_ms=0, away_s=9.0)
+BACK = StoreBack(at_ms=0, away_s=1.0)
+DRAINING = SupervisorDraining(at_ms=0, pid=1, reason="TERM", running=0, drain_s=1.0)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +39,7 @@ DRAINING = ev.SupervisorDraining(at_ms=0, pid=1, reason="TERM", running=0, drain
         ([READY, TROUBLE, DRAINING, BACK], Stage.ENDING),
     ],
 )
-def test_ready_means_that_jobs_can_begin(events: list[ev.Event], stage: Stage) -> None:
+def test_ready_means_that_jobs_can_begin(events: list[Event], stage: Stage) -> None:
     """Not before the application is loaded, nor while the store cannot be used."""
     sign = LifeSign()
     for event in events:

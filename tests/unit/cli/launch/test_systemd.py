@@ -7,10 +7,10 @@ import uuid
 import pytest
 
 from jobpool.cli.launch.systemd import ServiceManager
-from jobpool.core.events import (
+from jobpool.core.events.jobs import JobSucceeded
+from jobpool.core.events.pools import PoolReloaded
+from jobpool.core.events.supervisor import (
     Alarm,
-    JobSucceeded,
-    PoolReloaded,
     StoreBack,
     StoreTrouble,
     SupervisorDraining,

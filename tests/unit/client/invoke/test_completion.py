@@ -6,8 +6,8 @@ import pytest
 
 import jobpool
 from jobpool import JobPool, Superseded, UsageError
-from jobpool.core import events as ev
 from jobpool.core.application.current import Claim
+from jobpool.core.events.jobs import JobEnded, JobSucceeded
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.sandbox.protocol.verdict import NOT_COMMITTED
@@ -21,7 +21,7 @@ from support.store.storing import begin_run, lease_one, new_job
 
 def ended(world):
     """Return what was reported about attempts' ends."""
-    return [e for e in world.said if isinstance(e, ev.JobSucceeded | ev.JobEnded)]
+    return [e for e in world.said if isinstance(e, JobSucceeded | JobEnded)]
 
 
 def claimed(**fields):
@@ -50,7 +50,7 @@ def test_a_completion_is_logged_once_the_store_confirms_it():
     world, job = claimed()
     world.step(inp.Settled(1, completed=(job.token,)))
     world.step(inp.Settled(0, completed=(job.token,)))
-    assert [(type(e), e.id) for e in ended(world)] == [(ev.JobSucceeded, job.id)]
+    assert [(type(e), e.id) for e in ended(world)] == [(JobSucceeded, job.id)]
 
 
 def test_a_completion_that_was_not_committed_is_logged_as_a_failure():

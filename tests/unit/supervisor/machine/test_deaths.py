@@ -7,8 +7,10 @@ import signal
 import msgspec
 import pytest
 
-from jobpool.core import events as ev
 from jobpool.core.config.settings import SandboxLevel
+from jobpool.core.events.event import Level
+from jobpool.core.events.jobs import JobQuarantined
+from jobpool.core.events.supervisor import Alarm
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.memory_trail import Trail, trail_of
 from jobpool.core.jobs.outcome import Outcome
@@ -261,8 +263,8 @@ def test_a_quarantine_is_logged_as_an_error() -> None:
     world.job()
     world.notify()
     world.died(0, signal=signal.SIGSEGV)
-    (event,) = [e for e in world.said if isinstance(e, ev.JobQuarantined)]
-    assert event.level is ev.Level.ERROR
+    (event,) = [e for e in world.said if isinstance(e, JobQuarantined)]
+    assert event.level is Level.ERROR
     assert world.settled[0].state is JobState.QUARANTINED
 
 
@@ -281,7 +283,7 @@ def test_an_idle_childs_death_is_described_in_the_log() -> None:
     """An idle child's death is an alarm that names how it ended."""
     world = World().up()
     world.step(inp.ChildExited(slot=0, exit=Exit(signal=signal.SIGTERM)))
-    assert any(isinstance(e, ev.Alarm) and "SIGTERM" in e.text for e in world.said)
+    assert any(isinstance(e, Alarm) and "SIGTERM" in e.text for e in world.said)
 
 
 def streaming_world() -> tuple[World, list[int]]:

@@ -7,7 +7,7 @@ import signal
 import msgspec
 import pytest
 
-from jobpool.core import events as ev
+from jobpool.core.events.supervisor import Alarm
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.limits import PoolLimits
@@ -221,7 +221,7 @@ def test_a_reload_that_fails_changes_nothing() -> None:
     world.took(cmd.Fork)
     world.step(inp.Reload(world.settings))
     world.step(inp.ZygoteLost("cpu", "no module named nonsense", reloading=True))
-    assert any(isinstance(e, ev.Alarm) and "nonsense" in e.text for e in world.said)
+    assert any(isinstance(e, Alarm) and "nonsense" in e.text for e in world.said)
     world.job()
     world.notify()
     world.done(0)

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from jobpool.core import events as ev
+from jobpool.core.events.supervisor import Alarm
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.protocol.messages import Ready, StartFailed
@@ -206,9 +206,7 @@ def test_a_child_that_cannot_start_blames_no_job() -> None:
     world.step(inp.ChildForked(0))
     world.step(inp.FramesArrived(0, [StartFailed("a hook raised", "")]))
     world.died(0, code=1)
-    assert any(
-        isinstance(e, ev.Alarm) and "a hook raised" in e.text for e in world.said
-    )
+    assert any(isinstance(e, Alarm) and "a hook raised" in e.text for e in world.said)
     assert len(world.took(cmd.Fork)) == 1
     world.wait(0.2)
     assert len(world.took(cmd.Fork)) == 1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from jobpool.core import events as ev
+from jobpool.core.events.supervisor import SupervisorDraining, SupervisorOutdated
 from jobpool.core.formats import FORMAT
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
@@ -275,7 +275,7 @@ def test_signals_end_a_supervisor_in_every_state_whatever_is_missing(
     assert finish.leases_held >= len(known) + asked
     assert bool(finish.leases_held) >= bool(unwritten)
     assert finish.exit_code == (1 if finish.leases_held else 0)
-    assert any(isinstance(event, ev.SupervisorDraining) for event in world.said)
+    assert any(isinstance(event, SupervisorDraining) for event in world.said)
     assert world.machine.mode is Mode.ENDED
     assert not world.took(cmd.Finish)[1:]
 
@@ -328,9 +328,9 @@ def test_an_outdated_supervisor_drains_and_says_why(told: str) -> None:
     else:
         world.step(inp.Outdated())
     assert world.machine.mode is Mode.DRAINING
-    said = [e for e in world.said if isinstance(e, ev.SupervisorOutdated)]
+    said = [e for e in world.said if isinstance(e, SupervisorOutdated)]
     assert [(e.pid, e.format) for e in said] == [(1, FORMAT)]
-    (draining,) = [e for e in world.said if isinstance(e, ev.SupervisorDraining)]
+    (draining,) = [e for e in world.said if isinstance(e, SupervisorDraining)]
     assert "newer release" in draining.reason
     world.commands.clear()
     world.notify()
@@ -346,7 +346,7 @@ def test_a_supervisor_that_is_told_again_drains_on() -> None:
     for _ in range(3):
         world.step(inp.Outdated())
     assert world.machine.mode is Mode.DRAINING
-    assert len([e for e in world.said if isinstance(e, ev.SupervisorOutdated)]) == 1
+    assert len([e for e in world.said if isinstance(e, SupervisorOutdated)]) == 1
 
 
 def test_a_supervisor_that_ends_anyway_is_not_outdated() -> None:
@@ -354,7 +354,7 @@ def test_a_supervisor_that_ends_anyway_is_not_outdated() -> None:
     world = up()
     world.step(TERM)
     world.step(inp.Outdated())
-    assert not any(isinstance(e, ev.SupervisorOutdated) for e in world.said)
+    assert not any(isinstance(e, SupervisorOutdated) for e in world.said)
     world.wait(DRAIN_S + GIVE_UP_S)
     assert world.finish is not None
     assert not world.finish.outdated

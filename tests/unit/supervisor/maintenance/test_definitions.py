@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobpool.core import events as ev
+from jobpool.core.events.flow import QuotasHeldBack
 from jobpool.supervisor.maintenance.definitions import Definitions
 from support.store.storing import ManualClock
 
@@ -28,7 +28,7 @@ def test_kinds_that_have_to_wait_for_older_supervisors_are_named_once(definition
     """Again if they are others, or if they began meanwhile."""
     said = definitions.held_back(("a",), "host b is old")
     assert [(type(one), one.kinds, one.reason) for one in said] == [
-        (ev.QuotasHeldBack, ("a",), "host b is old")
+        (QuotasHeldBack, ("a",), "host b is old")
     ]
     assert definitions.held_back(("a",), "host b is old") == ()
     assert len(definitions.held_back(("a", "b"), "host b is old")) == 1

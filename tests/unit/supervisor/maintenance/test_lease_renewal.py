@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jobpool.core import events as ev
 from jobpool.core.clock import SystemClock
+from jobpool.core.events.supervisor import Alarm
 from jobpool.errors import StoreRefused, StoreUnavailable, StoreWentBack
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.records import Renewal
@@ -184,15 +184,15 @@ def test_an_outage_is_retried_soon_and_reported_if_it_lasts(rig: Rig) -> None:
     rig.begin()
     rig.store.failing = StoreUnavailable("no route to it")
     wait_until(lambda: rig.pulse._failing_s is not None, PATIENCE_S, "a failure")
-    assert not rig.of(ev.Alarm)
+    assert not rig.of(Alarm)
     rig.clocks.passed_s += ALARM_AFTER_S
-    alarm = rig.wait_posted(ev.Alarm)
+    alarm = rig.wait_posted(Alarm)
     assert "no route to it" in alarm.text
     rig.store.failing = None
     began_s = time.monotonic()
     rig.wait_renewed()
     assert time.monotonic() - began_s < 1.0
-    assert len(rig.of(ev.Alarm)) == 1
+    assert len(rig.of(Alarm)) == 1
 
 
 def test_a_lapse_is_reported_before_the_renewal(rig: Rig) -> None:
@@ -223,7 +223,7 @@ def test_an_ended_run_stops_the_supervisor(
     rig.begin()
     rig.store.answers = [answer]
     rig.wait_posted(inp.Stop)
-    assert words in rig.wait_posted(ev.Alarm).text
+    assert words in rig.wait_posted(Alarm).text
     rig.pulse.join(PATIENCE_S)
     assert rig.store.closed
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from jobpool.core import events as ev
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.settings import Settings
 from jobpool.core.event_lines import human_line
+from jobpool.core.events.event import Event
+from jobpool.core.events.supervisor import Alarm
 from jobpool.core.jobs.job import JobState, Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.run_report import HostReport
@@ -116,7 +117,7 @@ class Rig:
         )
         self.thread = thread
 
-    def take(self) -> Sequence[ev.Event]:
+    def take(self) -> Sequence[Event]:
         """Find the other run among the expired ones."""
         return self.reclaimer._take_expired(self.store, run_of())
 
@@ -247,7 +248,7 @@ def test_a_dead_run_is_ended_only_when_nothing_of_it_is_held(rig: Rig) -> None:
         JobState.PENDING,
         JobState.RUNNABLE,
     ]
-    assert any(isinstance(e, ev.Alarm) and "open transaction" in e.text for e in said)
+    assert any(isinstance(e, Alarm) and "open transaction" in e.text for e in said)
     rig.store.receipts = [Receipt.ACCEPTED, Receipt.ACCEPTED]
     reclaim(rig.store, run_of(), running=None, now_ms=0)
     assert rig.store.ended == ["theirs"]

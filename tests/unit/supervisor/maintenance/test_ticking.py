@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from jobpool.core import events as ev
 from jobpool.core.clock import SystemClock
+from jobpool.core.events.schedules import SchedulePaused, ScheduleRefused, TicksMissed
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import FeatureHeldBack
@@ -70,9 +70,9 @@ def test_what_somebody_should_know_is_reported(ticking: Ticking) -> None:
     )
     posts, _ = ticking.tick(store_that([Ticked(notices=notices)]))
     assert [type(post) for post in posts] == [
-        ev.TicksMissed,
-        ev.SchedulePaused,
-        ev.ScheduleRefused,
+        TicksMissed,
+        SchedulePaused,
+        ScheduleRefused,
     ]
     assert posts[0].missed == 2
     assert posts[0].late_s == 90

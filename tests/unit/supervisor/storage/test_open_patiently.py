@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobpool.core import events as ev
+from jobpool.core.events.supervisor import StoreBack, StoreTrouble
 from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.supervisor.storage import open_patiently
 
@@ -61,8 +61,8 @@ def test_a_failure_to_open_is_reported_once_and_so_is_its_end(clock, said):
     failures = [StoreUnavailable("away")] * 3
     assert open_after(failures, clock, said) == "the store"
     trouble, back = said
-    assert (type(trouble), trouble.error) == (ev.StoreTrouble, "away")
-    assert (type(back), back.away_s) == (ev.StoreBack, clock.now_s - 100.0)
+    assert (type(trouble), trouble.error) == (StoreTrouble, "away")
+    assert (type(back), back.away_s) == (StoreBack, clock.now_s - 100.0)
 
 
 def test_waiting_for_a_store_ends(clock, said):

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from jobpool.core import events as ev
+from jobpool.core.events.flow import DownstreamClosed, DownstreamOpened
+from jobpool.core.events.supervisor import StoreTrouble
 from jobpool.core.jobs.job import (
     Lease,
     PermitAnswer,
@@ -235,13 +236,13 @@ def test_reports_of_requests_are_a_transaction_of_their_own(rig: Rig) -> None:
     bad = RequestReport("stripe", "", 70, 20, 10)
     good = RequestReport("stripe", "", 71, 1, 0)
     rig.thread.leave([cmd.ReportRequests([bad], 5), cmd.TakePermits([ASK])])
-    opened = rig.wait_for(ev.DownstreamOpened)
+    opened = rig.wait_for(DownstreamOpened)
     assert (opened.quota, opened.requests, opened.failures) == ("stripe", 20, 10)
     assert opened.at_ms == 5
     rig.store.failures = [StoreUnavailable("gone")]
     rig.thread.leave([cmd.ReportRequests([bad], 5)])
-    rig.wait_for(ev.StoreTrouble)
+    rig.wait_for(StoreTrouble)
     rig.thread.leave([cmd.ReportRequests([good], 5)])
-    assert rig.wait_for(ev.DownstreamClosed).quota == "stripe"
+    assert rig.wait_for(DownstreamClosed).quota == "stripe"
     reports = [given for what, given in rig.store.done if what == "report"]
     assert reports == [[bad], [good]]

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from jobpool.core import events as ev
 from jobpool.core.event_lines import human_line
+from jobpool.core.events import supervisor as ev
+from jobpool.core.events.jobs import JobCompleted
 from jobpool.core.jobs.job import JobState, NewJob, Progress, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import (
@@ -356,7 +357,7 @@ def test_a_completion_that_stands_is_reported_with_an_unsuccessful_end(
     rig.store.receipts[1] = [Receipt.COMPLETED]
     rig.settle(1, state=JobState.PENDING, outcome=Outcome.CRASHED)
     assert rig.wait_settled(1) == [inp.Settled(1, completed=(1,))]
-    event = rig.wait_for(ev.JobCompleted)
+    event = rig.wait_for(JobCompleted)
     assert (event.id, event.outcome) == (1, Outcome.CRASHED)
     assert "completed by its own transaction" in human_line(event)
 
@@ -369,7 +370,7 @@ def test_a_claimed_completion_is_reported_to_the_loop(rig: Rig) -> None:
     events = rig.wait_settled(2)
     assert [token for e in events for token in e.completed] == [1]
     assert [token for e in events for token in e.unfinished] == [2]
-    assert not rig.of(ev.JobCompleted)
+    assert not rig.of(JobCompleted)
 
 
 def test_an_unknown_outcome_is_sent_again_and_is_not_stale(rig: Rig) -> None:

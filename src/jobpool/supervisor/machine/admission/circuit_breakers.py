@@ -8,7 +8,7 @@ store count only if they include everything that we have saved.
 
 from __future__ import annotations
 
-from jobpool.core.events import KindResumed, KindSlowed
+from jobpool.core.events.flow import KindResumed, KindSlowed
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.core.rules.circuit_breaker import (

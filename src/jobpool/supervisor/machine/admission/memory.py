@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jobpool.core import events as ev
+from jobpool.core.events.pools import MemoryAwaited
 from jobpool.supervisor.machine.admission.gate import Gate
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Assigned, Slot
@@ -121,7 +121,7 @@ class MemoryGate(Gate):
             return
         self._reported_s = step.now_s
         step.report(
-            ev.MemoryAwaited(
+            MemoryAwaited(
                 at_ms=step.now_ms,
                 pool=job.lease.pool,
                 id=job.lease.id,

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from jobpool.core.events import JobCleared
+from jobpool.core.events.jobs import JobCleared
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.rules.suspects import is_past_clearing, probation_s
 from jobpool.supervisor.machine import commands as cmd

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from jobpool.core.events import MemorySoftPassed
+from jobpool.core.events.jobs import MemorySoftPassed
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.protocol.messages import Done
 from jobpool.sandbox.protocol.verdict import Kill, KillReason

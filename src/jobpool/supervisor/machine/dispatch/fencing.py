@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from jobpool.core import events as ev
+from jobpool.core.events.supervisor import LeaseFenced, LeaseRegained
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.dispatch.dispatcher import Dispatcher
 from jobpool.supervisor.machine.state.pool import Pool
@@ -96,7 +96,7 @@ class Fencing:
         if step.fenced:
             step.fenced = False
             away_s = max(0.0, step.now_s - self._fenced_s)
-            step.report(ev.LeaseRegained(at_ms=step.now_ms, away_s=away_s))
+            step.report(LeaseRegained(at_ms=step.now_ms, away_s=away_s))
             self._dispatcher.hint()
             for pool in self._pools.values():
                 self._fill(pool)
@@ -129,7 +129,7 @@ class Fencing:
         slots = [slot for pool in self._pools.values() for slot in pool.slots]
         busy = [s for s in slots if s.queue and s.state is not SlotState.KILLED]
         if not lapsed or busy or waiting:
-            event = ev.LeaseFenced(
+            event = LeaseFenced(
                 at_ms=step.now_ms,
                 silent_s=max(0.0, silent_s),
                 ended=len(busy),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jobpool.core.events import RateTooTight
+from jobpool.core.events.flow import RateTooTight
 from jobpool.supervisor.machine.state.slot import Assigned
 from jobpool.supervisor.machine.state.step import Step
 

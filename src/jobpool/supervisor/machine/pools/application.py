@@ -13,11 +13,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from jobpool.core import events as ev
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.config.kinds import refuse_unknown_kinds
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import without_password
+from jobpool.core.events.event import Event
+from jobpool.core.events.pools import PoolReloaded, ZygoteFailed
+from jobpool.core.events.supervisor import Alarm
 from jobpool.core.pool_coverage import pool_events
 from jobpool.errors import AppError, ConfigError, JobpoolError
 from jobpool.supervisor.machine import commands as cmd
@@ -66,7 +68,7 @@ class Loading:
         self._on_registry = on_registry
         self._complete = False
         """All zygotes were up at once: the start is over."""
-        self._reported: list[ev.Event] = []
+        self._reported: list[Event] = []
         """The last events about pools, without their times."""
         self._published: tuple[str, ...] = ()
 
@@ -144,14 +146,14 @@ class Loading:
 
     def _not_reloaded(self, pool: Pool, error: JobpoolError) -> None:
         text = f"pool {pool.name} was not reloaded and goes on as it was: {error}"
-        self._step.report(ev.Alarm(at_ms=self._step.now_ms, text=text))
+        self._step.report(Alarm(at_ms=self._step.now_ms, text=text))
 
     def _renew(self, pool: Pool) -> None:
         """A second zygote took over: replace the first one's children."""
         for settings in self._settings.pools:
             if settings.name == pool.name:
                 pool.settings = settings
-        self._step.report(ev.PoolReloaded(at_ms=self._step.now_ms, pool=pool.name))
+        self._step.report(PoolReloaded(at_ms=self._step.now_ms, pool=pool.name))
         size = max(pool.settings.size_min, min(pool.size, pool.settings.size_max))
         for slot in pool.slots:
             slot.worn = slot.state is not SlotState.EMPTY
@@ -178,7 +180,7 @@ class Loading:
         pool.zygote_retry_s = step.now_s + pause_s
         step.wake_at(pool.zygote_retry_s)
         step.report(
-            ev.ZygoteFailed(
+            ZygoteFailed(
                 at_ms=step.now_ms,
                 pool=pool.name,
                 reason=str(error),

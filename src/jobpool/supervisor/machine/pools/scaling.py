@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from jobpool.core import events as ev
 from jobpool.core.config.settings import ScaleOn
+from jobpool.core.events.pools import PoolResized
 from jobpool.core.rules.run_report import HostReport
 from jobpool.core.units import show_duration, show_size
 from jobpool.supervisor.machine import inputs as inp
@@ -227,7 +227,7 @@ class Scaling:
     def resize(self, pool: Pool, size: int, reason: str) -> None:
         """Change a pool's size; surplus children end once they are idle."""
         self._step.report(
-            ev.PoolResized(
+            PoolResized(
                 at_ms=self._step.now_ms,
                 pool=pool.name,
                 size_from=pool.size,

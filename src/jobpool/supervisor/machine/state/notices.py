@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jobpool.core import events as ev
 from jobpool.core.application.codec import is_encoded
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import without_password
+from jobpool.core.events.event import Event
+from jobpool.core.events.jobs import (
+    JobDead,
+    JobEnded,
+    JobOutput,
+    JobQuarantined,
+    JobSnoozed,
+    JobSucceeded,
+    JobUnfit,
+)
+from jobpool.core.events.supervisor import Alarm, IsolationReduced, SupervisorReady
 from jobpool.core.isolation.cgroups import Controls
 from jobpool.core.jobs.application_frame import own_frame
 from jobpool.core.jobs.job import Evidence, JobState, Lease, Settlement
@@ -28,9 +38,9 @@ OUTPUT_LINES_MAX = 200
 
 def supervisor_ready(
     at_ms: int, run: Run, settings: Settings, controls: Controls
-) -> ev.Event:
+) -> Event:
     """Every zygote is up."""
-    return ev.SupervisorReady(
+    return SupervisorReady(
         at_ms=at_ms,
         pid=run.pid,
         run_id=run.id,
@@ -45,10 +55,10 @@ def supervisor_ready(
 
 def attempt_succeeded(
     at_ms: int, job: Assigned, slot_name: str, evidence: Evidence
-) -> ev.Event:
+) -> Event:
     """A handler has returned."""
     lease = job.lease
-    return ev.JobSucceeded(
+    return JobSucceeded(
         at_ms=at_ms,
         id=lease.id,
         kind=lease.kind,
@@ -62,7 +72,7 @@ def attempt_succeeded(
 
 def attempt_ended(
     at_ms: int, job: Assigned, slot_name: str, settlement: Settlement
-) -> Iterator[ev.Event]:
+) -> Iterator[Event]:
     """Yield the events of an attempt's end."""
     lease, evidence = job.lease, settlement.evidence
     budget = lease.max_attempts or job.policy.max_attempts
@@ -70,7 +80,7 @@ def attempt_ended(
         yield attempt_succeeded(at_ms, job, slot_name, evidence)
         return
     if settlement.snoozed:
-        yield ev.JobSnoozed(
+        yield JobSnoozed(
             at_ms=at_ms,
             id=lease.id,
             kind=lease.kind,
@@ -89,10 +99,10 @@ def attempt_ended(
 
 def job_unfit(
     at_ms: int, job: Assigned, slot_name: str, settlement: Settlement
-) -> ev.Event:
+) -> Event:
     """A job's arguments did not fit the handler: it is left to other supervisors."""
     lease = job.lease
-    return ev.JobUnfit(
+    return JobUnfit(
         at_ms=at_ms,
         id=lease.id,
         kind=lease.kind,
@@ -102,9 +112,7 @@ def job_unfit(
     )
 
 
-def attempt_lost(
-    at_ms: int, lease: Lease, settlement: Settlement
-) -> Iterator[ev.Event]:
+def attempt_lost(at_ms: int, lease: Lease, settlement: Settlement) -> Iterator[Event]:
     """Yield the events of an attempt that ended with its supervisor."""
     facts = _about_failure(lease, settlement, None)
     yield _ended(at_ms, lease, settlement, facts)
@@ -119,9 +127,9 @@ def _ended(
     *,
     slot: str | None = None,
     budget: int | None = None,
-) -> ev.JobEnded:
+) -> JobEnded:
     again = settlement.state is JobState.PENDING
-    return ev.JobEnded(
+    return JobEnded(
         at_ms=at_ms,
         **facts,
         slot=slot,
@@ -137,11 +145,11 @@ def _ended(
 
 def _set_aside(
     at_ms: int, settlement: Settlement, facts: Mapping[str, Any]
-) -> Iterator[ev.Event]:
+) -> Iterator[Event]:
     if settlement.state is JobState.QUARANTINED:
-        yield ev.JobQuarantined(at_ms=at_ms, **facts)
+        yield JobQuarantined(at_ms=at_ms, **facts)
     elif settlement.state is JobState.DEAD:
-        yield ev.JobDead(at_ms=at_ms, **facts)
+        yield JobDead(at_ms=at_ms, **facts)
 
 
 def _about_failure(
@@ -170,32 +178,32 @@ def _about_failure(
 
 def job_output(
     at_ms: int, lease: Lease, slot_name: str, output: str
-) -> Iterator[ev.Event]:
+) -> Iterator[Event]:
     """Yield a handler's output, line by line."""
     lines = output.splitlines()
     shown = lines[-OUTPUT_LINES_MAX:]
     if len(lines) > len(shown):
         shown.insert(0, f"[… {len(lines) - len(shown)} lines before]")
     for line in shown:
-        yield ev.JobOutput(
+        yield JobOutput(
             at_ms=at_ms, id=lease.id, kind=lease.kind, slot=slot_name, line=line
         )
 
 
 def child_not_started(
     at_ms: int, slot_name: str, message: str, pause_s: float
-) -> ev.Event:
+) -> Event:
     """A child could not be started; no job is to blame."""
-    return ev.Alarm(
+    return Alarm(
         at_ms=at_ms,
         text=f"{slot_name}: no child could be started: {message}; "
         f"trying again in {show_duration(pause_s)}",
     )
 
 
-def not_enclosed(at_ms: int, pool: str, error: OSError) -> ev.Event:
+def not_enclosed(at_ms: int, pool: str, error: OSError) -> Event:
     """No cgroup could be made for a child, although the run has one."""
-    return ev.IsolationReduced(
+    return IsolationReduced(
         at_ms=at_ms,
         pools=(pool,),
         measure="cgroup",
@@ -204,9 +212,9 @@ def not_enclosed(at_ms: int, pool: str, error: OSError) -> ev.Event:
     )
 
 
-def child_stuck(at_ms: int, slot_name: str, late_s: float) -> ev.Event:
+def child_stuck(at_ms: int, slot_name: str, late_s: float) -> Event:
     """SIGKILL did not end a child."""
-    return ev.Alarm(
+    return Alarm(
         at_ms=at_ms,
         text=f"{slot_name}: its child is still there {show_duration(late_s)} after "
         "SIGKILL; it is probably waiting for a disk or a network file system. Its "
@@ -214,14 +222,14 @@ def child_stuck(at_ms: int, slot_name: str, late_s: float) -> ev.Event:
     )
 
 
-def protocol_broken(at_ms: int, slot_name: str, message: str) -> ev.Event:
+def protocol_broken(at_ms: int, slot_name: str, message: str) -> Event:
     """A child broke the protocol."""
-    return ev.Alarm(at_ms=at_ms, text=f"{slot_name}: its child sent {message}")
+    return Alarm(at_ms=at_ms, text=f"{slot_name}: its child sent {message}")
 
 
-def child_not_idle(at_ms: int, slot_name: str, what: str) -> ev.Event:
+def child_not_idle(at_ms: int, slot_name: str, what: str) -> Event:
     """A child without a job is active; no job is charged for that."""
-    return ev.Alarm(
+    return Alarm(
         at_ms=at_ms,
         text=f"{slot_name}: its child, which should wait for a job, {what}; it is "
         "replaced. It was stopped, or a thread of native code works on, or a handler "
@@ -229,18 +237,18 @@ def child_not_idle(at_ms: int, slot_name: str, what: str) -> ev.Event:
     )
 
 
-def oom_score_raised(at_ms: int, pid: int) -> ev.Event:
+def oom_score_raised(at_ms: int, pid: int) -> Event:
     """The kernel would have killed it first if memory had run out."""
-    return ev.Alarm(
+    return Alarm(
         at_ms=at_ms,
         text=f"something, most likely a handler, has raised the oom_score_adj of pid "
         f"{pid}, which is this supervisor or one of its zygotes; it was restored",
     )
 
 
-def idle_child_ended(at_ms: int, slot_name: str, how: str) -> ev.Event:
+def idle_child_ended(at_ms: int, slot_name: str, how: str) -> Event:
     """A child died between jobs; nobody is to blame."""
-    return ev.Alarm(at_ms=at_ms, text=f"{slot_name}: its idle child ended ({how})")
+    return Alarm(at_ms=at_ms, text=f"{slot_name}: its idle child ended ({how})")
 
 
 def exit_words(exited: object) -> str:

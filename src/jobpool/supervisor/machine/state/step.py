@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from jobpool.core.events import Event
+from jobpool.core.events.event import Event
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import hand_back

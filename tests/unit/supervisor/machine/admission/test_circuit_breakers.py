@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from jobpool.core.events import JobCleared, KindResumed, KindSlowed
+from jobpool.core.events.flow import KindResumed, KindSlowed
+from jobpool.core.events.jobs import JobCleared
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved

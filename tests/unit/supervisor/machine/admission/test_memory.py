@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from jobpool.core import events as ev
 from jobpool.core.config.settings import PoolSettings
+from jobpool.core.events.pools import MemoryAwaited
 from jobpool.core.jobs.job import JobState
 from jobpool.supervisor.machine import inputs as inp
 from support.machine.world import MIB, World, pool
@@ -103,7 +103,7 @@ def test_a_long_wait_for_memory_is_reported_and_ends_in_a_hand_back() -> None:
         world.job()
     world.notify()
     world.wait(2.0)
-    (said,) = [e for e in world.said if isinstance(e, ev.MemoryAwaited)]
+    (said,) = [e for e in world.said if isinstance(e, MemoryAwaited)]
     assert (said.memory_bytes, said.used_bytes) == (512 * MIB, 512 * MIB)
     assert len(world.settled) == 1
     world.wait(60.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobpool.core.events import JobCleared
+from jobpool.core.events.jobs import JobCleared
 from jobpool.core.jobs.job import PastAttempt
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.suspects import PROBATION_MAX_S, PROBATION_S

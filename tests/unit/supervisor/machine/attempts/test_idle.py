@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from jobpool.core import events as ev
+from jobpool.core.events.supervisor import Alarm
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
@@ -280,4 +280,4 @@ def test_an_idle_child_with_too_much_memory_is_ended_without_an_alarm() -> None:
     )
     assert not world.took(cmd.Kill)
     assert len(world.settled) == settled
-    assert not any(isinstance(event, ev.Alarm) for event in world.said[said:])
+    assert not any(isinstance(event, Alarm) for event in world.said[said:])

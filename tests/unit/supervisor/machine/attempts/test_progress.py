@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobpool.core import events as ev
 from jobpool.core.config.settings import KeepOutput, KindSettings
+from jobpool.core.events.jobs import JobEnded, JobOutput
 from jobpool.sandbox.protocol.messages import Beat, Raised
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
@@ -141,7 +141,7 @@ def test_output_goes_with_the_ends_of_which_it_is_kept(of_pool, of_kind, kept):
     good, bad = world.settled
     found = (good.keeps_output, good.evidence.output, bad.evidence.output)
     assert found == kept
-    assert [e.line for e in world.said if isinstance(e, ev.JobOutput)] == [
+    assert [e.line for e in world.said if isinstance(e, JobOutput)] == [
         "good",
         "bad",
     ]
@@ -156,7 +156,7 @@ def test_output_of_an_encoded_job_is_neither_shown_nor_logged():
     world.wait(2)
     assert [c.progress.output for c in world.took(cmd.Record)] == [None]
     world.done(0, output=b"encoded:AAA=")
-    assert [e for e in world.said if isinstance(e, ev.JobOutput)] == []
+    assert [e for e in world.said if isinstance(e, JobOutput)] == []
 
 
 @pytest.mark.parametrize(("codec", "is_said"), [("fernet", False), (None, True)])
@@ -166,7 +166,7 @@ def test_an_encoded_message_is_not_logged(codec, is_said):
     world.job(codec=codec)
     world.notify()
     world.done(0, error=Raised(["ValueError"], "encoded:AAA=", ""))
-    (ended,) = [e for e in world.said if isinstance(e, ev.JobEnded)]
+    (ended,) = [e for e in world.said if isinstance(e, JobEnded)]
     assert (ended.error is not None, "encoded:" in ended.reason) == (is_said, is_said)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jobpool.core.config.readers import soft_size
 from jobpool.core.config.settings import MIB
-from jobpool.core.events import MemorySoftPassed
+from jobpool.core.events.jobs import MemorySoftPassed
 from jobpool.core.rules.limits import Limits, PoolLimits, resolve
 from jobpool.errors import ConfigError
 from jobpool.supervisor.machine import commands as cmd

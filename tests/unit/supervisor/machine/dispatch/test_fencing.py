@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from jobpool.core import events as ev
+from jobpool.core.events.supervisor import Alarm, LeaseFenced, LeaseRegained
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.policy import Policy, Rerun
@@ -37,9 +37,9 @@ def shared_world(*pools, **options) -> World:
     return world
 
 
-def fenced(world: World) -> list[ev.LeaseFenced]:
+def fenced(world: World) -> list[LeaseFenced]:
     """Return the reported fences."""
-    return [e for e in world.said if isinstance(e, ev.LeaseFenced)]
+    return [e for e in world.said if isinstance(e, LeaseFenced)]
 
 
 def test_a_store_on_one_host_is_never_fenced() -> None:
@@ -110,7 +110,7 @@ def test_a_fenced_supervisor_leases_nothing_until_it_is_renewed() -> None:
     assert world.finish is None
     renew(world)
     assert [frame.id for frame in world.sent[0]] == [job.id]
-    (event,) = [e for e in world.said if isinstance(e, ev.LeaseRegained)]
+    (event,) = [e for e in world.said if isinstance(e, LeaseRegained)]
     assert event.away_s == pytest.approx(30.0)
 
 
@@ -257,7 +257,7 @@ def test_no_child_is_forked_while_fenced() -> None:
         world.step(inp.ChildExited(slot=slot, exit=ended, fenced=True))
     world.wait(60.0)
     assert not world.took(cmd.Fork)
-    assert not [e for e in world.said if isinstance(e, ev.Alarm)]
+    assert not [e for e in world.said if isinstance(e, Alarm)]
     renew(world)
     assert [c.slot for c in world.took(cmd.Fork)] == [0, 1]
 
@@ -273,7 +273,7 @@ def test_a_child_ended_by_its_zygote_at_the_fence_is_no_failure() -> None:
     world.wait(FENCE_S)
     ended = Exit(signal=signal.SIGKILL)
     world.step(inp.ChildExited(slot=0, exit=ended, fenced=True))
-    assert not [e for e in world.said if isinstance(e, ev.Alarm)]
+    assert not [e for e in world.said if isinstance(e, Alarm)]
     world.took(cmd.Fork)
     renew(world)
     assert [c.slot for c in world.took(cmd.Fork)] == [0]

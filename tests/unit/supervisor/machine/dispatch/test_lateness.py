@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from jobpool.core.config.settings import PoolSettings
-from jobpool.core.events import Level, RateTooTight
+from jobpool.core.events.event import Level
+from jobpool.core.events.flow import RateTooTight
 from jobpool.core.rules.quotas.gcra import SLOW_MAX_S
 from jobpool.store.records import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd

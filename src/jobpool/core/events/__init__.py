@@ -1,0 +1,4 @@
+"""What a supervisor reports, by what it is about.
+
+May import: core.isolation, core.jobs, core.rules, core.units. Start with `event`.
+"""
