@@ -9,7 +9,7 @@ More: ``JOBPOOL_MODEL_EXAMPLES=500 scripts/test tests/property/test_store_model.
 from hypothesis.stateful import invariant
 
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.postgres.server import server
 from support.store.hypothesis_machine import StoreMachine, depth
 from support.store.model import KINDS

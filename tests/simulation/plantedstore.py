@@ -11,7 +11,7 @@ from jobpool.store.memory import settle as memory_settling
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.enqueue import Enqueueing
 from jobpool.store.memory.runs import RunKeeping
-from jobpool.store.records import Receipt
+from jobpool.store.records.jobs import Receipt
 from planted_bugs.bug import Promise
 from simulation.completing import Completions
 from simulation.planting import Change, breaks, nothing

@@ -32,7 +32,8 @@ from jobpool.errors import FeatureHeldBack, OutcomeUnknown, StoreUnavailable
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables.rows import Row
-from jobpool.store.records import LeaseBatch, Published, Receipt, Ticked
+from jobpool.store.records.jobs import LeaseBatch, Receipt
+from jobpool.store.records.schedules import Published, Ticked
 from simulation.fairness import dealt, given_back
 from simulation.host import RunPath
 from simulation.kernel import Kernel, Process

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from jobpool.core.formats import FORMAT
 from jobpool.errors import FeatureHeldBack, JobpoolError
-from jobpool.store.records import Run
+from jobpool.store.records.runs import Run
 from jobpool.supervisor.machine.shutdown import OUTDATED
 from simulation.plan import Fault, Plan
 

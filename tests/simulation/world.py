@@ -21,7 +21,7 @@ from jobpool.core.jobs.job import NewJob
 from jobpool.errors import JobpoolError, OutcomeUnknown
 from jobpool.sandbox.protocol.messages import RunJob
 from jobpool.store.memory.tables.rows import Row
-from jobpool.store.records import Run
+from jobpool.store.records.runs import Run
 from jobpool.supervisor.machine import inputs as inp
 from simulation.application import call_of, report_of, settings_of
 from simulation.completing import Completions

@@ -16,7 +16,8 @@ from jobpool.core.jobs.job import Evidence, JobState, Lease, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.opening import open_store
 from jobpool.store.protocol import Store
-from jobpool.store.records import Receipt, Run
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.runs import Run
 from support.postgres.server import OwnServer, Server, query_of
 
 RUN = "figures"

@@ -21,7 +21,8 @@ from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.store.opening import open_store
 from jobpool.store.postgres.store import PostgresStore
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter, Run
+from jobpool.store.records.operating import Filter
+from jobpool.store.records.runs import Run
 
 SCHEDULES = 10_000
 HOUR_MS = 3_600_000

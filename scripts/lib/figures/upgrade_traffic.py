@@ -12,7 +12,7 @@ from contextlib import closing
 from jobpool.core.jobs.job import Evidence, JobState, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.opening import open_store
-from jobpool.store.records import Run
+from jobpool.store.records.runs import Run
 
 RUN = "previous"
 CLAIMED = 10

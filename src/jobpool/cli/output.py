@@ -17,7 +17,8 @@ from jobpool.core.rules.schedules.zone import local_time, zone_of
 from jobpool.core.safe_text import json_text, one_line, whole
 from jobpool.core.units import show_duration, show_size
 from jobpool.errors import ConfigError
-from jobpool.store.records import JobTick, PauseRow, ScheduleRow
+from jobpool.store.records.operating import PauseRow
+from jobpool.store.records.schedules import JobTick, ScheduleRow
 
 _PIPE_WIDTH = 1000
 """In columns, where the output is not a terminal and nothing wraps."""

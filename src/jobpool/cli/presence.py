@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jobpool.sandbox.runs.run_directory import read_header
 from jobpool.sandbox.system.procfs import boot_id, pid_namespace
-from jobpool.store.records import Run
+from jobpool.store.records.runs import Run
 
 _FLOCK = struct.Struct("hhqqi")
 """``struct flock`` as the C library lays it out: type, whence, start, length, pid."""

@@ -17,7 +17,7 @@ from jobpool.core.units import DurationLike, duration_s
 from jobpool.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from jobpool.store.records import BucketRow, QuotaRow, TenantRow
+    from jobpool.store.records.quotas import BucketRow, QuotaRow, TenantRow
 
 _BUCKETS_MAX = 10_000
 

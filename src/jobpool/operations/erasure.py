@@ -25,7 +25,7 @@ from jobpool.operations.id_ranges import ranges
 from jobpool.operations.principal import Principal
 from jobpool.operations.selection import Selection, matching
 from jobpool.store.protocol import Store
-from jobpool.store.records import AuditFilter, AuditRow, Belongings, Filter
+from jobpool.store.records.operating import AuditFilter, AuditRow, Belongings, Filter
 
 MARK = "[erased]"
 """Stands in the audit trail for a name or a note that was erased."""

@@ -17,7 +17,7 @@ from jobpool.operations.action import Action, Change, Done, Step
 from jobpool.operations.principal import Principal
 from jobpool.operations.selection import Selected, Selection, by_id, matching
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 
 _BATCH = 500
 _BATCHES_PER_S = 10

@@ -45,7 +45,7 @@ from jobpool.operations.schedules import (
     RunSchedule,
 )
 from jobpool.store.protocol import Store
-from jobpool.store.records import AuditEntry, AuditFilter
+from jobpool.store.records.operating import AuditEntry, AuditFilter
 from jobpool.store.statements.validation import clean_text
 
 LEAST_ROLE: Mapping[type[Action], Role] = {

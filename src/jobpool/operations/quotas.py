@@ -11,7 +11,7 @@ from jobpool.core.rules.quotas.rules import Override
 from jobpool.operations.action import Action, Change, Done, Step
 from jobpool.operations.principal import Principal
 from jobpool.store.protocol import Store
-from jobpool.store.records import BucketRow
+from jobpool.store.records.quotas import BucketRow
 
 
 class SetQuota(Action, frozen=True, kw_only=True):

@@ -23,7 +23,8 @@ from jobpool.core.application.redaction import (
 )
 from jobpool.core.jobs.job import Attempt, Job, NewJob
 from jobpool.store.protocol import Store
-from jobpool.store.records import KeptOutput, KindRecord
+from jobpool.store.records.jobs import KeptOutput
+from jobpool.store.records.runs import KindRecord
 
 _OF_A_HOOK = ("job.payload",)
 """Where the arguments of a dead job stand, as base64."""

@@ -14,7 +14,7 @@ from jobpool.errors import ConfigError
 from jobpool.operations.action import Action, Change, Done, Step
 from jobpool.operations.principal import Principal
 from jobpool.store.protocol import Store
-from jobpool.store.records import ScheduleRow
+from jobpool.store.records.schedules import ScheduleRow
 
 _OVERDUE_MS = 60_000
 

@@ -10,7 +10,7 @@ import msgspec
 from jobpool.core.jobs.job import Job
 from jobpool.operations.id_ranges import IdRanges
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 
 _PAGE = 500
 

@@ -10,7 +10,7 @@ import msgspec
 from jobpool.core.jobs.job import Job
 from jobpool.operations.id_ranges import names
 from jobpool.store.protocol import Store
-from jobpool.store.records import AuditFilter, AuditRow
+from jobpool.store.records.operating import AuditFilter, AuditRow
 
 _PAGE = 500
 _SLACK_MS = 86_400_000

@@ -43,7 +43,7 @@ from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.sandbox.system.process_tree import become_subreaper
 from jobpool.sandbox.system.procfs import boot_id, pid_namespace
 from jobpool.store.protocol import Store
-from jobpool.store.records import Run
+from jobpool.store.records.runs import Run
 from jobpool.supervisor.isolation import Isolation
 from jobpool.supervisor.loop import Alive, Loop
 from jobpool.supervisor.machine import commands as cmd

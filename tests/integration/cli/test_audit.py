@@ -7,7 +7,7 @@ import re
 import pytest
 
 from jobpool.operations.principal import user_name
-from jobpool.store.records import AuditEntry
+from jobpool.store.records.operating import AuditEntry
 from support.store.cli_store import (
     CLEAR,
     KIND,

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from jobpool.store.records import AuditFilter
+from jobpool.store.records.operating import AuditFilter
 from support.site.supervising import PATIENCE_S, Site
 from support.waiting import wait_until
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.cli_store import run, stored
 from support.store.storing import new_job
 

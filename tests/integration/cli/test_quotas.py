@@ -11,7 +11,7 @@ from jobpool.core.rules.quotas.breaker import BreakerRule
 from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.quotas.definition import Limits, Need, Quota, Tenant, own_cap
 from jobpool.core.rules.quotas.rate import parse_rate
-from jobpool.store.records import AuditFilter
+from jobpool.store.records.operating import AuditFilter
 from support.store.cli_store import (
     CLEAR,
     KIND,

@@ -12,7 +12,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.cli_store import KIND, RUN, enqueue, run, settle, url_of
 from support.store.storing import started
 

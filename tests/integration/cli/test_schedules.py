@@ -11,7 +11,7 @@ from jobpool.cli.diagnose.schedules import summary
 from jobpool.cli.output import clock_time
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.schedules.rule import Rule
-from jobpool.store.records import AuditFilter, Filter
+from jobpool.store.records.operating import AuditFilter, Filter
 from support.store.cli_store import CLEAR, KIND, RUN, rows, run, stored, url_of
 from support.store.scheduling import declared
 

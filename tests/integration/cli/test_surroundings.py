@@ -15,7 +15,7 @@ from jobpool.cli import resources, root
 from jobpool.cli.exits import Exit, exit_of
 from jobpool.cli.flags import LaunchFlags
 from jobpool.cli.launch import launch
-from jobpool.store.records import AuditEntry
+from jobpool.store.records.operating import AuditEntry
 from support.store.cli_store import RUN, run, stored
 
 JOBPOOL = [sys.executable, "-m", "jobpool"]

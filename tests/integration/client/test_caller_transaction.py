@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from jobpool import JobPool, KeyConflict, UsageError
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.postgres.server import libpq_url, server
 
 

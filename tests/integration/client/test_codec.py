@@ -14,7 +14,7 @@ from jobpool import CodecMismatch, JobPool, JobUnsuccessful
 from jobpool.core.application.handler_spec import HOOK_DEAD
 from jobpool.core.jobs.job import NewJob
 from jobpool.integrations.fernet import KEYS_VARIABLE, FernetCodec
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.postgres.server import libpq_url, query_of, server
 from support.site.supervising import PRELUDE, Site
 from support.waiting import wait_until

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from jobpool.core.jobs.job import JobState
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.postgres.server import libpq_url, query_of, server
 from support.site.supervising import PATIENCE_S, Site
 from support.waiting import wait_until

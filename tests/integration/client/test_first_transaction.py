@@ -13,7 +13,7 @@ import pytest
 
 from jobpool import JobPool, JobpoolBug, KeyConflict, StoreUnavailable, UsageError
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite.connection import connect, contention
 from jobpool.store.statements.named_sql import load_migrations
 from support.postgres.server import libpq_url, server

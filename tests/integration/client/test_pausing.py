@@ -4,7 +4,7 @@ import pytest
 
 from jobpool import JobPool, UsageError
 from jobpool.store.opening import open_store
-from jobpool.store.records import AuditFilter
+from jobpool.store.records.operating import AuditFilter
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from jobpool import JobPool, UsageError
 from jobpool.core.rules.quotas.definition import Limits, Need, Quota, Tenant
 from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.store.opening import open_store
-from jobpool.store.records import AuditFilter
+from jobpool.store.records.operating import AuditFilter
 from support.store.cli_store import KIND, RUN, enqueue
 
 STRIPE = Quota(name="stripe", rate=parse_rate("100/s"), burst=50, concurrency=2)

@@ -7,7 +7,7 @@ import pytest
 from jobpool import JobNotFound, JobPool, UsageError
 from jobpool.core.rules.policy import Policy
 from jobpool.store.opening import open_store
-from jobpool.store.records import AuditFilter, Filter
+from jobpool.store.records.operating import AuditFilter, Filter
 from support.store.storing import begin_run, ended
 
 

@@ -10,7 +10,7 @@ from jobpool import JobPool, UsageError
 from jobpool.core.application.codec import encode_json
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.store.opening import open_store
-from jobpool.store.records import AuditFilter
+from jobpool.store.records.operating import AuditFilter
 from support.store.scheduling import declared
 
 BERLIN = ZoneInfo("Europe/Berlin")

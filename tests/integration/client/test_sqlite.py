@@ -19,7 +19,7 @@ from jobpool import (
 )
 from jobpool.core.jobs.job import JobState
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 
 WAIT_S = 60
 

@@ -19,7 +19,7 @@ from jobpool.cli.root import cli
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import UsageError
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.supervisor.machine.attempts.running import ASKS_MAX
 from support.site.supervising import Site
 

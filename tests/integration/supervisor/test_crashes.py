@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.site.supervising import PATIENCE_S, Site
 from support.waiting import wait_until
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from jobpool.cli.root import cli
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import Declared
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.site.supervising import PATIENCE_S, Site, is_alive
 from support.waiting import wait_until
 

@@ -4,7 +4,7 @@ import signal
 
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import Declared
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.site.supervising import PATIENCE_S, PRELUDE, Site
 from support.waiting import wait_until
 

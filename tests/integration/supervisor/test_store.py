@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from jobpool.errors import StoreFull
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.site.supervising import PATIENCE_S, Site, is_alive
 from support.waiting import wait_until
 

@@ -16,7 +16,7 @@ from jobpool.operations.operate import LEAST_ROLE, NOTE_MAX, REFUSALS_MAX, opera
 from jobpool.operations.principal import Principal, Role
 from jobpool.operations.queue import Enqueue, Pause, Prune, Reclaim, Resume
 from jobpool.operations.selection import Selection
-from jobpool.store.records import AuditEntry, AuditFilter, Filter
+from jobpool.store.records.operating import AuditEntry, AuditFilter, Filter
 from support.store.storing import ended, lease, lease_one, new_job, succeeded
 
 ADMIN = Principal(who="ann", role=Role.ADMIN, origin="a test")

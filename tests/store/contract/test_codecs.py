@@ -9,7 +9,7 @@ from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import NewJob
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import FeatureHeldBack, KeyConflict, StoreRefused, UsageError
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import begin_run, ended, lease, new_job, succeeded
 
 SECRET = b'"encoded:AAEC/w=="'

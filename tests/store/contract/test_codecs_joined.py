@@ -7,7 +7,7 @@ import pytest
 
 from jobpool.core.formats import CODECS
 from jobpool.errors import FeatureHeldBack, StoreRefused
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.postgres.server import server
 from support.store.storing import begin_run, new_job
 

@@ -9,7 +9,7 @@ import pytest
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import Superseded
-from jobpool.store.records import Receipt
+from jobpool.store.records.jobs import Receipt
 from support.site.handler_site import FIGURES, Site
 from support.store.storing import ended, handed_back, lease_one, new_job, succeeded
 

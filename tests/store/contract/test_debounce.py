@@ -7,7 +7,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.policy import Policy
 from jobpool.errors import QueueFull, UsageError
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import (
     ended,
     handed_back,

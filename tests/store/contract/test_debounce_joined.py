@@ -8,7 +8,7 @@ import pytest
 
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import Debounce, JobState, OnConflict
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.postgres.server import query_of, server
 from support.site.handler_site import Site
 from support.store.storing import begin_run, lease, lease_one, new_job, succeeded

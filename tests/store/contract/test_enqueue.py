@@ -6,7 +6,7 @@ import pytest
 from jobpool.core.jobs.job import TIME_MAX_MS, JobState
 from jobpool.core.rules.admission import Admission
 from jobpool.errors import KeyConflict, QueueFull, UsageError
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import begin_run, lease, lease_one, new_job, succeeded
 
 EVERYTHING = Filter()

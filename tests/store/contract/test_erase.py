@@ -13,7 +13,7 @@ from jobpool.core.jobs.job import (
     Progress,
 )
 from jobpool.store.memory.store import MemoryStore
-from jobpool.store.records import Belongings, Replay
+from jobpool.store.records.operating import Belongings, Replay
 from support.store.storing import (
     ended,
     lease_one,

@@ -12,7 +12,7 @@ from jobpool.operations.operate import operate
 from jobpool.operations.principal import Principal, Role
 from jobpool.operations.selection import Selection
 from jobpool.store.memory.store import MemoryStore
-from jobpool.store.records import AuditEntry, AuditFilter, Filter
+from jobpool.store.records.operating import AuditEntry, AuditFilter, Filter
 from support.store.storing import lease, lease_one, new_job, succeeded
 from support.store.telling import lived
 

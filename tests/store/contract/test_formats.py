@@ -7,7 +7,8 @@ import pytest
 from jobpool.core.formats import FORMAT, TOO_OLD
 from jobpool.errors import FeatureHeldBack, StoreRefused
 from jobpool.store.operations.runs import GONE_S
-from jobpool.store.records import Receipt, Renewal
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.runs import Renewal
 from support.store.storing import KINDS, begin_run, lease_one, new_job, succeeded
 
 NEWER = FORMAT + 1

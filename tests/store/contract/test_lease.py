@@ -8,7 +8,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.admission import Admission
 from jobpool.errors import QueueFull, StoreRefused
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import (
     KINDS,
     begin_run,

@@ -6,7 +6,7 @@ import pytest
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.store.records import MisfitRow, Receipt
+from jobpool.store.records.jobs import MisfitRow, Receipt
 from support.store.storing import (
     MISFIT as REASON,
 )

@@ -7,7 +7,7 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import FINISHED, UNFINISHED, JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import UsageError
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import (
     KINDS,
     begin_run,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from jobpool.core.config.settings import Retention
-from jobpool.store.records import KeptOutput, Receipt
+from jobpool.store.records.jobs import KeptOutput, Receipt
 from support.store.storing import ended, lease, lease_one, new_job, succeeded
 
 NOTHING_KEPT = Retention(succeeded_s=0.0)

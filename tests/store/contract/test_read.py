@@ -5,7 +5,7 @@ import pytest
 
 from jobpool.core.jobs.job import Evidence, JobState
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import (
     begin_run,
     ended,

@@ -19,7 +19,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.policy import Policy
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite.result_parts import PART_BYTES
 from jobpool.store.statements.integrity import (
     ATTEMPT,

@@ -7,7 +7,7 @@ import pytest
 
 from jobpool.core.jobs.job import JobState
 from jobpool.store.operations.repair import TRIES
-from jobpool.store.records import Receipt
+from jobpool.store.records.jobs import Receipt
 from jobpool.store.statements.integrity import RowRefused
 from support.postgres.server import query_of, server
 from support.store.storing import (

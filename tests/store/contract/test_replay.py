@@ -8,7 +8,7 @@ from jobpool.core.jobs.job import FINISHED, UNFINISHED, JobState
 from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.policy import Policy
 from jobpool.errors import QueueFull, UsageError
-from jobpool.store.records import Filter, Replay
+from jobpool.store.records.operating import Filter, Replay
 from support.store.storing import ended, lease_one, make_waiting, new_job, succeeded
 
 FIXED = b'{"path":"cat.jpg"}'

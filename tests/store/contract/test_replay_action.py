@@ -13,7 +13,7 @@ from jobpool.operations.operate import operate
 from jobpool.operations.principal import Principal, Role
 from jobpool.operations.selection import Selection
 from jobpool.operations.trail import entries
-from jobpool.store.records import AuditFilter, Filter
+from jobpool.store.records.operating import AuditFilter, Filter
 from support.store.storing import ended, lease, new_job
 
 ENGINES = ["memory"]  # what a store decides is in test_replay.py

@@ -9,7 +9,7 @@ import jobpool.store.postgres.store
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreRefused, StoreWentBack
 from jobpool.store.contract.watermark import Watermark
-from jobpool.store.records import UnfinishedRow
+from jobpool.store.records.reading import UnfinishedRow
 from support.store.storing import (
     KINDS,
     begin_run,

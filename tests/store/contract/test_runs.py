@@ -4,7 +4,7 @@ import pytest
 
 from jobpool.core.config.settings import Retention
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
-from jobpool.store.records import Renewal
+from jobpool.store.records.runs import Renewal
 from support.store.storing import (
     KINDS,
     begin_run,

@@ -8,7 +8,8 @@ from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.errors import FeatureHeldBack, UsageError
-from jobpool.store.records import Filter, Published
+from jobpool.store.records.operating import Filter
+from jobpool.store.records.schedules import Published
 from support.store.scheduling import MINUTE_MS, declared, put, run_one, states
 from support.store.storing import KINDS, begin_run, succeeded
 

@@ -12,7 +12,7 @@ from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.errors import ConfigError
 from jobpool.store.operations.schedules import step as stepping
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.scheduling import (
     MINUTE_MS,
     fail_one,

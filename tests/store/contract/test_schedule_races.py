@@ -11,7 +11,7 @@ from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.store.opening import open_store
 from jobpool.store.operations.schedules.ticking import LOOK_EVERY_S
-from jobpool.store.records import Filter, Replay
+from jobpool.store.records.operating import Filter, Replay
 from support.store.scheduling import declared
 from support.store.storing import (
     ManualClock,

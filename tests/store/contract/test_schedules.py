@@ -8,7 +8,8 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import TickState
-from jobpool.store.records import Filter, JobTick, Replay
+from jobpool.store.records.operating import Filter, Replay
+from jobpool.store.records.schedules import JobTick
 from support.store.scheduling import (
     DAILY,
     MINUTE_MS,

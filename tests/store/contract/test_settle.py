@@ -8,7 +8,8 @@ from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.policy import Policy, RetryRule
 from jobpool.errors import UsageError
-from jobpool.store.records import Filter, Receipt
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.operating import Filter
 from support.store.storing import (
     begin_run,
     counters,

@@ -6,7 +6,7 @@ import pytest
 
 from jobpool.core.rules.sketch import WEEK_MS, WEEKS_KEPT, Measure, week_of
 from jobpool.errors import StoreError
-from jobpool.store.records import SketchRow
+from jobpool.store.records.reading import SketchRow
 
 WEEK_S = WEEK_MS / 1000
 

@@ -6,7 +6,7 @@ from jobpool.core.jobs.job import JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules import lifecycle
 from jobpool.core.rules.policy import Policy
-from jobpool.store.records import Receipt
+from jobpool.store.records.jobs import Receipt
 from support.store.storing import (
     counters,
     ended,

@@ -11,7 +11,7 @@ from jobpool.core.rules.suspects import (
     PROBATION_MAX_S,
     PROBATION_S,
 )
-from jobpool.store.records import LeaseBatch
+from jobpool.store.records.jobs import LeaseBatch
 from support.store.storing import (
     KINDS,
     begin_run,

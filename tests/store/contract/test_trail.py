@@ -9,7 +9,7 @@ from jobpool.operations.principal import Principal, Role
 from jobpool.operations.queue import Enqueue, Pause
 from jobpool.operations.selection import Selection
 from jobpool.operations.trail import entries, target_of
-from jobpool.store.records import AuditEntry, AuditFilter, Filter
+from jobpool.store.records.operating import AuditEntry, AuditFilter, Filter
 from support.store.storing import new_job
 
 ADMIN = Principal(who="ann", role=Role.ADMIN, origin="a test")

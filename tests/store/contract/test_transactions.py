@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from jobpool.errors import KeyConflict, UsageError
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import begin_run, lease_one, new_job, succeeded
 
 EVERYTHING = Filter()

@@ -3,7 +3,8 @@
 import threading
 
 from jobpool.core.jobs.job import JobState
-from jobpool.store.records import Filter, Receipt
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.operating import Filter
 from support.store.storing import (
     KINDS,
     begin_run,

@@ -8,7 +8,7 @@ from jobpool.core.jobs.job import JobState, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.executor.host.store import HostStore
 from jobpool.store.memory.database import MemoryDatabase
-from jobpool.store.records import Run
+from jobpool.store.records.runs import Run
 
 RUN, POOL, KIND = "run", "cpu", "call"
 

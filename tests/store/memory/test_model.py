@@ -17,7 +17,7 @@ from jobpool.core.rules.admission import Admission
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables.jobs import JobTable
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.hypothesis_machine import StoreMachine, depth
 from support.store.model import KINDS, REVIVABLE
 from support.store.storing import (

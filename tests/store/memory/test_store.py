@@ -22,7 +22,8 @@ from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables.jobs import JobTable
 from jobpool.store.opening import open_store
 from jobpool.store.protocol import is_shared
-from jobpool.store.records import Filter, Receipt
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.operating import Filter
 from support.store.storing import (
     KINDS,
     begin_run,

@@ -9,7 +9,7 @@ import pytest
 from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.store.move import move
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.postgres.server import server
 from support.store.storing import begin_run, ended, lease, new_job, succeeded
 

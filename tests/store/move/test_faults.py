@@ -18,7 +18,7 @@ from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreRefused, StoreUnavailable
 from jobpool.store.move import move
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.postgres.cutting_proxy import DOWN, UP, CuttingProxy
 from support.postgres.server import query_of, server
 from support.site.supervising import PATIENCE_S, Site

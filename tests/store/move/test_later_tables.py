@@ -10,7 +10,7 @@ from jobpool.errors import StoreError, StoreRefused
 from jobpool.store.move import move
 from jobpool.store.move.portable_rows import JOB, JOB_LATER, RUN_LATER
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.store.statements import integrity
 from jobpool.store.statements.named_sql import load_queries
 from support.postgres.server import query_of, server

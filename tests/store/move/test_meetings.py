@@ -11,7 +11,7 @@ from jobpool.errors import StoreRefused
 from jobpool.store.move import move
 from jobpool.store.move import source as move_source
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.postgres.server import server
 from support.store.storing import new_job
 

@@ -18,7 +18,7 @@ from jobpool.errors import ConfigError, FeatureHeldBack, StoreRefused
 from jobpool.store.move import move
 from jobpool.store.move.source import Source
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite.result_parts import PART_BYTES
 from support.postgres.server import query_of, server
 from support.store.storing import (

@@ -13,7 +13,7 @@ from jobpool.core.rules.admission import Admission
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
 from jobpool.store.opening import open_store
 from jobpool.store.postgres.store import PostgresStore
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.postgres.cutting_proxy import CuttingProxy
 from support.postgres.server import query_of, server
 from support.store.calls import CALLS

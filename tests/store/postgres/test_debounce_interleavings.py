@@ -20,7 +20,8 @@ from jobpool.core.jobs.job import UNFINISHED, Debounce, JobState, OnConflict
 from jobpool.core.rules.admission import Admission
 from jobpool.store import handler_transactions
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter, Receipt
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.operating import Filter
 from support.postgres.interleaving import (
     Actor,
     at_random,

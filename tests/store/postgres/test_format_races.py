@@ -10,7 +10,7 @@ from psycopg import sql
 from jobpool.core.formats import FORMAT
 from jobpool.errors import FeatureHeldBack, StoreRefused
 from jobpool.store.operations.runs import GONE_S
-from jobpool.store.records import Renewal
+from jobpool.store.records.runs import Renewal
 from support.postgres.server import query_of, server
 from support.store.storing import KINDS, begin_run, lease, new_job
 from support.waiting import in_thread, wait_until

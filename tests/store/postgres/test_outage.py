@@ -16,7 +16,8 @@ from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from jobpool.store.opening import open_store
 from jobpool.store.postgres.connection import connect, database
 from jobpool.store.postgres.store import PostgresStore
-from jobpool.store.records import Filter, Renewal
+from jobpool.store.records.operating import Filter
+from jobpool.store.records.runs import Renewal
 from support.postgres.cutting_proxy import DOWN, UP, CuttingProxy
 from support.postgres.server import server
 from support.store.storing import begin_run, lease, lease_one, new_job, succeeded

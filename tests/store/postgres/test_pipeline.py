@@ -6,7 +6,7 @@ import pytest
 
 from jobpool.errors import JobpoolBug, StoreError, StoreRefused, StoreUnavailable
 from jobpool.store.postgres.connection import pipeline as wires
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import begin_run, new_job
 
 OFTEN = 12

@@ -11,7 +11,8 @@ from jobpool.core.rules.admission import Admission
 from jobpool.errors import JobpoolBug, JobpoolError, StoreRefused
 from jobpool.store.opening import open_store
 from jobpool.store.postgres.store import PostgresStore
-from jobpool.store.records import Filter, Renewal
+from jobpool.store.records.operating import Filter
+from jobpool.store.records.runs import Renewal
 from support.postgres.server import server, with_query
 from support.store.storing import KINDS, begin_run, handed_back, lease_one, new_job
 from support.waiting import in_thread, wait_until

@@ -12,7 +12,7 @@ from psycopg import sql
 from jobpool.core.formats import FORMAT
 from jobpool.errors import ConfigError, StoreRefused, StoreUnavailable, UsageError
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.postgres.server import query_of, server, with_query
 from support.store.storing import begin_run, lease, lease_one, new_job, succeeded
 

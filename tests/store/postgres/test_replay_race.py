@@ -3,7 +3,7 @@
 import threading
 
 from jobpool.core.rules.policy import Policy
-from jobpool.store.records import Filter, Replay
+from jobpool.store.records.operating import Filter, Replay
 from support.store.storing import ended, lease_one, new_job
 
 

@@ -26,7 +26,8 @@ from jobpool.operations.principal import Principal, Role
 from jobpool.operations.queue import Enqueue
 from jobpool.operations.selection import Selection
 from jobpool.store.opening import open_store
-from jobpool.store.records import AuditFilter, Filter, Receipt
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.operating import AuditFilter, Filter
 from support.postgres.server import binaries, libpq_url, query_of, server, with_query
 from support.store.storing import (
     begin_run,

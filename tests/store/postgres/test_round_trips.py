@@ -12,7 +12,7 @@ import pytest
 from jobpool.core.rules.admission import Admission
 from jobpool.errors import QueueFull
 from jobpool.store.postgres.store import WAKES_AT_ONCE
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import KINDS, begin_run, new_job
 
 TRIPS_MAX = 3

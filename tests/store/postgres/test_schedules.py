@@ -5,7 +5,7 @@ import pytest
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.schedule import TickState
-from jobpool.store.records import Published
+from jobpool.store.records.schedules import Published
 from support.postgres.server import query_of, server
 from support.store.scheduling import declared, fail_one, put, states
 from support.store.storing import begin_run, lease_one, new_job, succeeded

@@ -15,7 +15,8 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import hand_back
 from jobpool.core.rules.policy import Policy
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter, Receipt
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.operating import Filter
 from support.postgres.server import query_of, server, with_query
 from support.store.storing import (
     KINDS,

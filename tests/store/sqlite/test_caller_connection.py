@@ -8,7 +8,7 @@ import pytest
 
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import KeyConflict, StoreUnavailable, UsageError
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import lease_one, new_job, succeeded
 
 EVERYTHING = Filter()

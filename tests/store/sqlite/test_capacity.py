@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite import capacity
 from jobpool.store.sqlite.connection.session import Session
 from jobpool.store.sqlite.connection.write_lock import return_lock, share_lock

@@ -9,7 +9,7 @@ import pytest
 
 from jobpool.errors import OutcomeUnknown, StoreUnavailable
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite.connection import commit, location
 from support.crash_points import filter as crash_filter
 from support.crash_points.point import points_of, run_point

@@ -17,7 +17,7 @@ from jobpool.errors import (
     StoreUnavailable,
 )
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite.connection.errors import explain
 from jobpool.store.sqlite.connection.session import Session
 from jobpool.store.sqlite.store import wal_reset_verdict

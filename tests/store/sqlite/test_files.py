@@ -17,7 +17,7 @@ from jobpool.errors import (
     StoreUnavailable,
 )
 from jobpool.store.opening import open_store, run_root
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite.connection import connect, location
 from support.store.storing import begin_run, lease, new_job
 

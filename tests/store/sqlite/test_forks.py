@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite.connection import write_lock
 from support.store.storing import begin_run, new_job
 

@@ -4,7 +4,7 @@ import pytest
 
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import ended, lease, lease_one, new_job
 
 EVERYTHING = Filter()

@@ -8,7 +8,7 @@ import pytest
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreFull, StoreRefused
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.storing import begin_run, ended, lease, new_job
 
 MANY = 5

@@ -9,7 +9,7 @@ import pytest
 
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite.connection import connect, contention, record_lock, write_lock
 from support.store.lock_files import holding, is_taken
 from support.store.storing import lease, new_job, succeeded

@@ -13,7 +13,7 @@ from jobpool.core.rules.restoring import TOKENS_MAX
 from jobpool.errors import OutcomeUnknown, StoreUnavailable, StoreWentBack
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite.connection import commit
 from jobpool.store.sqlite.connection.location import identity_of
 from support.store.storing import begin_run, lease_one, new_job, succeeded

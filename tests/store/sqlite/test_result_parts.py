@@ -11,7 +11,7 @@ from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.lifecycle import hand_back
 from jobpool.errors import StoreError
 from jobpool.store.opening import open_store
-from jobpool.store.records import Receipt
+from jobpool.store.records.jobs import Receipt
 from jobpool.store.sqlite.result_parts import PART_BYTES, WHOLE_MAX_BYTES
 from support.store.storing import begin_run, lease, new_job, succeeded
 

@@ -22,7 +22,7 @@ from jobpool.errors import JobpoolError, StoreRefused, StoreUnavailable
 from jobpool.store.move import move
 from jobpool.store.move import source as move_source
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.crash_points import filter as crash_filter
 from support.crash_points.filter import GO_ON, KILL
 from support.crash_points.point import ERRORS, KILLED

@@ -18,7 +18,7 @@ from jobpool.core.jobs.job import (
     Throttle,
 )
 from jobpool.core.rules.quotas.breaker import BreakerChange, BreakerState
-from jobpool.store.records import LeaseBatch, Receipt
+from jobpool.store.records.jobs import LeaseBatch, Receipt
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.storage.thread import StoreThread

@@ -19,7 +19,7 @@ from jobpool.core.rules.policy import Policy
 from jobpool.core.rules.quotas.definition import Need, Quota
 from jobpool.sandbox.protocol.messages import Done, Raised, Ready, Retire, RunJob
 from jobpool.sandbox.protocol.verdict import Exit
-from jobpool.store.records import LeaseBatch
+from jobpool.store.records.jobs import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.machine import Machine

@@ -6,7 +6,8 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.formats import FORMAT
 from jobpool.core.jobs.job import JobState, Progress
 from jobpool.core.rules.policy import Policy
-from jobpool.store.records import Filter, Receipt
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.operating import Filter
 from support.store.storing import (
     begin_run,
     ended,

@@ -8,7 +8,7 @@ from jobpool.cli.root import cli
 from jobpool.core.jobs.job import Evidence, JobState, NewJob, Settlement
 from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.store.opening import open_store
-from jobpool.store.records import KindRecord, Run
+from jobpool.store.records.runs import KindRecord, Run
 from support.store.new_file import place_new_file
 from support.store.storing import started
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from jobpool.core.rules.quotas.definition import Quota
 from jobpool.core.rules.quotas.shares import aged_ms
-from jobpool.store.records import Receipt
+from jobpool.store.records.jobs import Receipt
 from support.store.fairness import begin, publish_pool
 from support.store.quotas import KIND, OTHER, stamped
 from support.store.storing import ManualClock, handed_back, new_job, succeeded

@@ -33,7 +33,9 @@ from jobpool.core.jobs.outcome import CHARGES, Outcome
 from jobpool.core.rules.lifecycle import Ending, account, hand_back
 from jobpool.errors import KeyConflict
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter, Receipt, Renewal, Replay
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.operating import Filter, Replay
+from jobpool.store.records.runs import Renewal
 from support.store.model import (
     DEBOUNCED,
     KINDS,

@@ -34,7 +34,7 @@ from jobpool.core.rules.quotas.rules import (
     Use,
     rules,
 )
-from jobpool.store.records import Receipt
+from jobpool.store.records.jobs import Receipt
 from support.store.quotas import publish, quota, stamped, tenant
 from support.store.storing import (
     ManualClock,

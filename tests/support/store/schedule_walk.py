@@ -3,7 +3,7 @@
 from jobpool.core.rules.schedules.policy import Overlap, Policy
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import Declared
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.store.model import POOL_OF
 from support.store.walk import STEPS, Walk
 

@@ -10,7 +10,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import Ending, account, hand_back
 from jobpool.core.rules.policy import Policy
 from jobpool.store.memory.store import MemoryStore
-from jobpool.store.records import KindRecord, Run
+from jobpool.store.records.runs import KindRecord, Run
 from support.postgres.server import query_of, server
 
 KINDS = {"cpu": ("shop.thumbnail", "shop.resize"), "io": ("shop.fetch",)}

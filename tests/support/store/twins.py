@@ -6,7 +6,8 @@ import msgspec
 
 from jobpool.core.jobs.job import Job, Start
 from jobpool.errors import JobpoolError
-from jobpool.store.records import LeaseBatch, ScheduleRow, Ticked
+from jobpool.store.records.jobs import LeaseBatch
+from jobpool.store.records.schedules import ScheduleRow, Ticked
 
 ABOUT_ITSELF = {"close", "describe", "wake", "changed", "run_now"}
 """What is not compared: it is about one store, or an id, whose job `find` shows."""

@@ -15,7 +15,8 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.lifecycle import Ending, account, hand_back
 from jobpool.errors import JobpoolError
-from jobpool.store.records import Filter, Run
+from jobpool.store.records.operating import Filter
+from jobpool.store.records.runs import Run
 from support.store.model import KINDS, POLICY, POOL_OF, REVIVABLE
 from support.store.storing import begin_run, kind_record, new_job, started
 

@@ -14,7 +14,7 @@ from jobpool.core.events.jobs import JobEnded, JobSucceeded
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.safe_text import lines, one_line
-from jobpool.store.records import JobTick
+from jobpool.store.records.schedules import JobTick
 
 
 def test_lines_keep_breaks_and_nothing_else_of_control():

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import jobpool.core
+import jobpool.store.records
 from jobpool.core.config import settings
 from jobpool.core.events.event import Level
 from jobpool.core.isolation import cgroups
@@ -22,7 +23,10 @@ MODULES = [
         for found in pkgutil.walk_packages(jobpool.core.__path__, "jobpool.core.")
         if not found.ispkg
     ),
-    "jobpool.store.records",
+    *(
+        f"jobpool.store.records.{found.name}"
+        for found in pkgutil.iter_modules(jobpool.store.records.__path__)
+    ),
 ]
 MIB = 1_048_576
 

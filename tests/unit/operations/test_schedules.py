@@ -4,7 +4,7 @@ import pytest
 
 from jobpool.core.rules.schedules.rule import Rule, jitter_of
 from jobpool.operations.schedules import outlook, state_of, upcoming
-from jobpool.store.records import ScheduleRow
+from jobpool.store.records.schedules import ScheduleRow
 from support.store.scheduling import MINUTE_MS, declared
 
 NOW_MS = 1_700_000_000_000

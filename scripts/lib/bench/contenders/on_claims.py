@@ -18,7 +18,7 @@ from typing import Any
 from jobpool.core.jobs.job import Evidence, JobState, Lease, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.opening import open_store
-from jobpool.store.records import KindRecord, Run
+from jobpool.store.records.runs import KindRecord, Run
 
 POOL = "cpu"
 TTL_S = 3600.0

@@ -22,7 +22,7 @@ from jobpool.operations.action import Done
 from jobpool.operations.erasure import Erase, Survey, belongings, unfinished_words
 from jobpool.operations.selection import Selection
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 
 ELSEWHERE = (
     "copies elsewhere are not reached: backups, replicas, logs, and what the "

@@ -16,7 +16,7 @@ from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.units import duration_s
 from jobpool.operations.queue import Prune
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 
 
 @click.command()

@@ -12,7 +12,7 @@ from jobpool.core.event_lines import human_line, json_line
 from jobpool.core.events.event import Event
 from jobpool.operations.queue import Reclaim
 from jobpool.store.protocol import Store
-from jobpool.store.records import Run
+from jobpool.store.records.runs import Run
 
 
 @click.command()

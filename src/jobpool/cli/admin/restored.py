@@ -32,7 +32,9 @@ from jobpool.core.units import show_duration
 from jobpool.errors import UsageError
 from jobpool.operations.queue import Restored
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter, Position, Run, UnfinishedRow
+from jobpool.store.records.operating import Filter
+from jobpool.store.records.reading import UnfinishedRow
+from jobpool.store.records.runs import Position, Run
 
 if TYPE_CHECKING:
     from jobpool.supervisor.maintenance.restored_runs import Fate

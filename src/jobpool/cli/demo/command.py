@@ -34,7 +34,7 @@ from jobpool.core.config.load import configure, read_sources
 from jobpool.errors import UsageError
 from jobpool.sandbox.system.procfs import require_linux
 from jobpool.store.opening import open_store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 
 _SAMPLE_S = 0.2
 _STUCK_S = 120.0

@@ -9,7 +9,8 @@ from jobpool.cli.demo.workspace import Workspace
 from jobpool.core.jobs.job import FINISHED, Job, JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter, StatRow
+from jobpool.store.records.operating import Filter
+from jobpool.store.records.reading import StatRow
 
 
 class PoolProgress(NamedTuple):

@@ -49,7 +49,7 @@ from jobpool.core.events.sentences import parts
 from jobpool.core.pool_coverage import pool_events
 from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
-from jobpool.store.records import ScheduleRow
+from jobpool.store.records.schedules import ScheduleRow
 
 _SQLITE = "sqlite:///"
 

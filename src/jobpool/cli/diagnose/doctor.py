@@ -25,7 +25,7 @@ from jobpool.core.config.load import Sources, store_of
 from jobpool.core.units import show_size
 from jobpool.errors import StoreError
 from jobpool.store.protocol import Store
-from jobpool.store.records import CapacityFact
+from jobpool.store.records.runs import CapacityFact
 
 _SQLITE = "sqlite:///"
 

@@ -12,7 +12,7 @@ from jobpool.core.config.quotas import needs_of, published_limits, remarks
 from jobpool.core.config.settings import Settings
 from jobpool.core.rules.quotas.definition import Limits, Need, Quota
 from jobpool.errors import ConfigError
-from jobpool.store.records import QuotaRow
+from jobpool.store.records.quotas import QuotaRow
 
 _SHOWN_MAX = 10
 

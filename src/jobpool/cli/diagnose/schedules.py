@@ -17,7 +17,7 @@ from jobpool.cli.output import (
 from jobpool.core.event_lines import iso_time
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.operations.schedules import Outlook, outlook, state_of
-from jobpool.store.records import ScheduleRow
+from jobpool.store.records.schedules import ScheduleRow
 
 _SHOWN = 3
 _PAUSES_MAX = 10

@@ -34,19 +34,12 @@ from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.run_report import ReportRow
 from jobpool.store.protocol import Store
-from jobpool.store.records import (
-    FigureRow,
-    Formats,
-    FullRow,
-    MisfitRow,
-    PauseRow,
-    QuotaRow,
-    Run,
-    ScheduleRow,
-    StatRow,
-    SuspectRow,
-    WaitingRow,
-)
+from jobpool.store.records.jobs import MisfitRow, SuspectRow
+from jobpool.store.records.operating import PauseRow
+from jobpool.store.records.quotas import FullRow, QuotaRow
+from jobpool.store.records.reading import FigureRow, StatRow, WaitingRow
+from jobpool.store.records.runs import Formats, Run
+from jobpool.store.records.schedules import ScheduleRow
 
 WHY_S = 3600.0
 _BLOCKED = "blocked"

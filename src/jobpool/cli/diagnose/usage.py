@@ -14,7 +14,7 @@ import msgspec
 
 from jobpool.cli.output import console, heading, print_table, seconds, size
 from jobpool.core.rules.sketch import Counts, Measure, Quantile, quantile
-from jobpool.store.records import FigureRow, SketchRow
+from jobpool.store.records.reading import FigureRow, SketchRow
 
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _WIDTH = 110

@@ -14,7 +14,7 @@ from jobpool.core.rules.quotas.definition import KIND_PREFIX
 from jobpool.core.safe_text import one_line
 from jobpool.errors import ConfigError
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 
 _SLIPS = ("pool", "kind")
 

@@ -34,7 +34,7 @@ from jobpool.core.safe_text import one_line
 from jobpool.operations.redaction import Redactor
 from jobpool.operations.selection import matching
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 
 _PROGRESS_MAX = 24
 """Characters of a handler's progress shown in its job's line."""

@@ -10,7 +10,7 @@ from jobpool.core.event_lines import iso_time
 from jobpool.core.rules.quotas.breaker import show_breaker
 from jobpool.core.rules.quotas.budget import RETRIES, show_budget
 from jobpool.core.rules.quotas.definition import KIND_PREFIX, TENANT, Quota, Tenant
-from jobpool.store.records import QuotaWait
+from jobpool.store.records.quotas import QuotaWait
 
 _HOLDERS_MAX = 10
 """As of `QuotaWait`: there may be more."""

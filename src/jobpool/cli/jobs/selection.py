@@ -10,7 +10,7 @@ from jobpool.cli.jobs.times import since_ms
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import JobNotFound
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 
 
 def chosen(

@@ -11,7 +11,7 @@ from jobpool.core.rules.schedules.zone import local_time
 from jobpool.operations.schedules import outlook
 
 if TYPE_CHECKING:
-    from jobpool.store.records import ScheduleRow, TickRow
+    from jobpool.store.records.schedules import ScheduleRow, TickRow
 
 _SHOWN = 3
 """Times that a `Schedule` has."""

@@ -18,7 +18,7 @@ from jobpool.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from jobpool.client.declare.schedules import ScheduleOptions
     from jobpool.client.schedules.schedule import Schedule, Tick
-    from jobpool.store.records import ScheduleRow
+    from jobpool.store.records.schedules import ScheduleRow
 
 _COUNT_MAX = 10_000
 """Times or ticks that are returned at once."""

@@ -38,7 +38,7 @@ from jobpool.executor.child import BUNDLE_KIND, KIND, POOL
 from jobpool.executor.host.store import HostStore
 from jobpool.executor.wire.messages import Died, Setup, Task
 from jobpool.sandbox.protocol.messages import Decoder, FrameError
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 
 BUNDLES_MAX = 64
 """The most bundles at once; each takes a descriptor and two files."""

@@ -11,7 +11,7 @@ from jobpool.core.jobs.job import FINISHED, Settlement
 from jobpool.core.rules.admission import Admission
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
-from jobpool.store.records import LeaseBatch, Receipt
+from jobpool.store.records.jobs import LeaseBatch, Receipt
 
 
 class HostStore(MemoryStore):

@@ -15,8 +15,8 @@ from jobpool.operations.action import Change, Done, Step
 from jobpool.operations.jobs import JobsAction
 from jobpool.operations.principal import Principal
 from jobpool.operations.selection import Selected
-from jobpool.store import records
 from jobpool.store.protocol import Store
+from jobpool.store.records import operating as records
 
 _BATCH = 100
 """Fewer than of jobs that are revived: all of their arguments are in memory."""

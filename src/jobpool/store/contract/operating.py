@@ -9,7 +9,7 @@ from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.quotas.definition import Tenant
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.core.rules.schedules.schedule import Declared
-from jobpool.store.records import AuditEntry, Belongings, Replay
+from jobpool.store.records.operating import AuditEntry, Belongings, Replay
 
 
 class Operating(Protocol):

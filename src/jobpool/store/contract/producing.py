@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from jobpool.core.jobs.job import Enqueued, NewJob
-from jobpool.store.records import FullRow
+from jobpool.store.records.quotas import FullRow
 
 
 class Producing(Protocol):

@@ -9,31 +9,19 @@ from jobpool.core.jobs.job import Attempt, Job
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.core.rules.run_report import ReportRow
 from jobpool.core.rules.waits import WaitRow
-from jobpool.store.records import (
-    AuditFilter,
-    AuditRow,
-    BucketRow,
-    CapacityFact,
+from jobpool.store.records.jobs import KeptOutput, MisfitRow, SuspectRow
+from jobpool.store.records.operating import AuditFilter, AuditRow, Filter, PauseRow
+from jobpool.store.records.quotas import BucketRow, QuotaRow, QuotaWait, TenantRow
+from jobpool.store.records.reading import (
     FigureRow,
-    Filter,
     GroupRow,
-    JobTick,
-    KeptOutput,
-    KindRecord,
-    MisfitRow,
-    PauseRow,
-    Position,
-    QuotaRow,
-    QuotaWait,
-    ScheduleRow,
     SketchRow,
     StatRow,
-    SuspectRow,
-    TenantRow,
-    TickRow,
     UnfinishedRow,
     WaitingRow,
 )
+from jobpool.store.records.runs import CapacityFact, KindRecord, Position
+from jobpool.store.records.schedules import JobTick, ScheduleRow, TickRow
 
 
 class Reading(Protocol):

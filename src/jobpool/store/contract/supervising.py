@@ -23,17 +23,10 @@ from jobpool.core.rules.run_report import RunReport, StoreReport
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.core.rules.suspects import Deaths
 from jobpool.store.contract.watermark import Watermark
-from jobpool.store.records import (
-    Formats,
-    KindRecord,
-    LeaseBatch,
-    Published,
-    Receipt,
-    Renewal,
-    Run,
-    SketchRow,
-    Ticked,
-)
+from jobpool.store.records.jobs import LeaseBatch, Receipt
+from jobpool.store.records.reading import SketchRow
+from jobpool.store.records.runs import Formats, KindRecord, Renewal, Run
+from jobpool.store.records.schedules import Published, Ticked
 
 
 class Supervising(Protocol):

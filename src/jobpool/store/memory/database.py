@@ -35,7 +35,9 @@ from jobpool.store.memory.tables.permits import Bucket, PermitTable
 from jobpool.store.memory.tables.records import Records, Table
 from jobpool.store.memory.tables.rows import Row
 from jobpool.store.memory.tables.ticks import TickTable
-from jobpool.store.records import AuditRow, KeptOutput, KindRecord, PauseRow, Run
+from jobpool.store.records.jobs import KeptOutput
+from jobpool.store.records.operating import AuditRow, PauseRow
+from jobpool.store.records.runs import KindRecord, Run
 from jobpool.store.statements.schedules import StoredSchedule
 
 K = TypeVar("K")

@@ -31,7 +31,7 @@ from jobpool.store.operations.producers.admission import (
     ends_per_s,
     full_scopes,
 )
-from jobpool.store.records import FullRow
+from jobpool.store.records.quotas import FullRow
 from jobpool.store.statements.validation import (
     ID_MAX,
     check_new_jobs,

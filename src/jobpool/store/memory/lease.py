@@ -29,7 +29,8 @@ from jobpool.store.memory.tables.ordered_set import (
 from jobpool.store.memory.tables.rows import NOT_BEGUN, Held, Row, lease_from
 from jobpool.store.operations.due import STEP_JOBS
 from jobpool.store.operations.lease import KINDS_MAX
-from jobpool.store.records import LeaseBatch, Run
+from jobpool.store.records.jobs import LeaseBatch
+from jobpool.store.records.runs import Run
 from jobpool.store.statements.schedules import scheduled_from
 from jobpool.store.statements.validation import COUNT_MAX, STORE_PAUSE
 

@@ -13,7 +13,7 @@ from jobpool.core.jobs.job import JobState, Settlement
 from jobpool.core.rules.misfit import Knowledge, wait_for
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.tables.rows import Row
-from jobpool.store.records import MisfitRow
+from jobpool.store.records.jobs import MisfitRow
 
 _WAITING = (JobState.PENDING, JobState.RUNNABLE)
 

@@ -17,16 +17,16 @@ from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
 from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.tables.rows import NOTHING_SPENT, Row
-from jobpool.store.records import (
+from jobpool.store.records.operating import (
     AuditEntry,
     AuditFilter,
     AuditRow,
     Belongings,
     PauseRow,
-    Position,
     Replay,
-    UnfinishedRow,
 )
+from jobpool.store.records.reading import UnfinishedRow
+from jobpool.store.records.runs import Position
 from jobpool.store.statements.validation import (
     LIMITED,
     check_new_jobs,

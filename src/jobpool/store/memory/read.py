@@ -31,17 +31,16 @@ from jobpool.store.memory.quotas.reading import QuotaReading
 from jobpool.store.memory.tables.ordered_set import oldest_ms
 from jobpool.store.memory.tables.rows import Row, job_from
 from jobpool.store.operations.quotas.view import LANES
-from jobpool.store.records import (
+from jobpool.store.records.jobs import KeptOutput
+from jobpool.store.records.operating import Filter, PauseRow
+from jobpool.store.records.reading import (
     FigureRow,
-    Filter,
     GroupRow,
-    KeptOutput,
-    KindRecord,
-    PauseRow,
     SketchRow,
     StatRow,
     WaitingRow,
 )
+from jobpool.store.records.runs import KindRecord
 from jobpool.store.statements.validation import STORE_PAUSE
 
 _ATTEMPTS_MAX = 1000

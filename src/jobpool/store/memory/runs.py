@@ -21,7 +21,8 @@ from jobpool.store.memory.quotas.keeping import QuotaKeeping
 from jobpool.store.memory.quotas.permits import PermitKeeping
 from jobpool.store.memory.tables.ordered_set import id_of, time_of
 from jobpool.store.operations.runs import GONE_S, granted_format, renewal
-from jobpool.store.records import Formats, KindRecord, Renewal, Run, SketchRow
+from jobpool.store.records.reading import SketchRow
+from jobpool.store.records.runs import Formats, KindRecord, Renewal, Run
 from jobpool.store.statements.formats import below, held_back
 from jobpool.store.statements.validation import KIB, clean_text
 

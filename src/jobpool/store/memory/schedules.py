@@ -44,7 +44,13 @@ from jobpool.store.operations.schedules.ticking import (
     pause_s,
     ticked,
 )
-from jobpool.store.records import JobTick, Published, ScheduleRow, Ticked, TickRow
+from jobpool.store.records.schedules import (
+    JobTick,
+    Published,
+    ScheduleRow,
+    Ticked,
+    TickRow,
+)
 from jobpool.store.statements.schedules import (
     NewTick,
     StoredSchedule,

@@ -27,7 +27,7 @@ from jobpool.store.memory.quotas.permits import PermitKeeping
 from jobpool.store.memory.quotas.shares import give_back
 from jobpool.store.memory.suspects import SuspectKeeping
 from jobpool.store.memory.tables.rows import Begun, Ended, Held, Row, Spent, Tried
-from jobpool.store.records import KeptOutput, Receipt
+from jobpool.store.records.jobs import KeptOutput, Receipt
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.validation import (
     COUNT_MAX,

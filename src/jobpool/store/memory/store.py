@@ -17,7 +17,7 @@ from jobpool.store.memory.runs import RunKeeping
 from jobpool.store.memory.schedules import ScheduleKeeping
 from jobpool.store.memory.settle import Settling
 from jobpool.store.operations.producers.admission import Entrance
-from jobpool.store.records import CapacityFact
+from jobpool.store.records.runs import CapacityFact
 from jobpool.store.wakeup import Waker
 
 

@@ -17,7 +17,8 @@ from jobpool.core.rules.suspects import (
 )
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.tables.rows import Held, Row
-from jobpool.store.records import Run, SuspectRow
+from jobpool.store.records.jobs import SuspectRow
+from jobpool.store.records.runs import Run
 
 _replace = msgspec.structs.replace
 

@@ -29,7 +29,8 @@ from jobpool.store.operations.producers.debounce import (
     release_followers,
     store_debounced,
 )
-from jobpool.store.records import Formats, FullRow
+from jobpool.store.records.quotas import FullRow
+from jobpool.store.records.runs import Formats
 from jobpool.store.statements.formats import held_back
 from jobpool.store.statements.limits import encoded_values
 from jobpool.store.statements.parameters import as_json, chunks

@@ -22,7 +22,7 @@ from jobpool.store.operations.quotas.leasing import Split
 from jobpool.store.operations.runs import known
 from jobpool.store.operations.schedules.ticks import with_ticks
 from jobpool.store.operations.suspects import NO_SUSPECT, SuspectChoosing, Wish
-from jobpool.store.records import LeaseBatch
+from jobpool.store.records.jobs import LeaseBatch
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import LeaseRow, make_lease, read_leases
 from jobpool.store.statements.session import Database, OwnSession, Query, Row, Session

@@ -17,17 +17,16 @@ from jobpool.core.rules.waits import (
 )
 from jobpool.store.operations.quotas.reading import QuotaReading
 from jobpool.store.operations.quotas.view import LANES
-from jobpool.store.records import (
+from jobpool.store.records.jobs import KeptOutput
+from jobpool.store.records.operating import Filter, PauseRow
+from jobpool.store.records.reading import (
     FigureRow,
-    Filter,
     GroupRow,
-    KeptOutput,
-    KindRecord,
-    PauseRow,
     SketchRow,
     StatRow,
     WaitingRow,
 )
+from jobpool.store.records.runs import KindRecord
 from jobpool.store.statements.integrity import PAUSE, is_valid
 from jobpool.store.statements.limits import decoded
 from jobpool.store.statements.parameters import as_json

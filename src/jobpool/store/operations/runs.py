@@ -24,7 +24,8 @@ from jobpool.store.operations.quotas.in_force import Governing, change_rules
 from jobpool.store.operations.quotas.setting import forget_quotas
 from jobpool.store.operations.repair import Repairing
 from jobpool.store.operations.schedules.ticks import forget_ticks
-from jobpool.store.records import Formats, KindRecord, Renewal, Run, SketchRow
+from jobpool.store.records.reading import SketchRow
+from jobpool.store.records.runs import Formats, KindRecord, Renewal, Run
 from jobpool.store.statements.formats import below, format_from, held_back
 from jobpool.store.statements.limits import encoded_limits, encoded_needs
 from jobpool.store.statements.parameters import as_json

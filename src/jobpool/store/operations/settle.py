@@ -14,7 +14,7 @@ from jobpool.store.operations.enqueue import Enqueueing
 from jobpool.store.operations.misfits import handed_on
 from jobpool.store.operations.quotas.permits import PermitKeeping
 from jobpool.store.operations.repair import TRIES, Repairing
-from jobpool.store.records import Receipt
+from jobpool.store.records.jobs import Receipt
 from jobpool.store.statements.integrity import RowRefused, why
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.parameters import Blobs, as_json, newest_beats

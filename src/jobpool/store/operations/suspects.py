@@ -18,7 +18,7 @@ from jobpool.core.rules.suspects import (
 from jobpool.store.operations.quotas.claim import Claim
 from jobpool.store.operations.quotas.leasing import Kinds, LanedLeasing
 from jobpool.store.operations.repair import Repairing
-from jobpool.store.records import MisfitRow, SuspectRow
+from jobpool.store.records.jobs import MisfitRow, SuspectRow
 from jobpool.store.statements.integrity import BREAKER, is_valid
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import LeaseRow, read_leases, records

@@ -10,7 +10,7 @@ from jobpool.core.units import show_duration, show_size
 from jobpool.errors import StoreUnavailable
 from jobpool.store.postgres.connection.database import Database
 from jobpool.store.postgres.connection.session import Session
-from jobpool.store.records import CapacityFact
+from jobpool.store.records.runs import CapacityFact
 
 OF_SUPERVISOR = 2
 """Connections that a supervisor uses: one to write, one to listen and renew."""

@@ -46,7 +46,7 @@ from jobpool.store.postgres.connection.session import Session as OwnSession
 from jobpool.store.postgres.connection.url import read_address
 from jobpool.store.postgres.health import concerns, describe, wipe
 from jobpool.store.postgres.queue_depth import DepthGuard
-from jobpool.store.records import CapacityFact, Renewal
+from jobpool.store.records.runs import CapacityFact, Renewal
 from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.parameters import Blobs, as_json
 from jobpool.store.statements.session import OwnSession as WritingSession

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobpool.core.units import show_size
 from jobpool.errors import JobpoolError
-from jobpool.store.records import CapacityFact, Run
+from jobpool.store.records.runs import CapacityFact, Run
 from jobpool.store.sqlite.connection.database import Database
 from jobpool.store.sqlite.connection.location import REMOTE, filesystem_of
 from jobpool.store.sqlite.connection.session import Session

@@ -26,7 +26,7 @@ from jobpool.store.operations.runs import RunKeeping
 from jobpool.store.operations.schedules.keeping import ScheduleKeeping
 from jobpool.store.operations.settle import Settling
 from jobpool.store.operations.suspects import SuspectKeeping
-from jobpool.store.records import CapacityFact
+from jobpool.store.records.runs import CapacityFact
 from jobpool.store.sqlite import result_parts, tokens
 from jobpool.store.sqlite.caller_connection import caller_transaction, joined
 from jobpool.store.sqlite.connection.connect import check_library

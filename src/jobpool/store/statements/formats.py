@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from jobpool.core.formats import FORMAT, OLDEST, feature_of
 from jobpool.errors import FeatureHeldBack, StoreRefused
-from jobpool.store.records import Run
+from jobpool.store.records.runs import Run
 from jobpool.store.statements.session import Session
 
 _SHOWN_MAX = 5

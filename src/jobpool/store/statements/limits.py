@@ -18,7 +18,7 @@ from jobpool.core.rules.quotas.rules import (
     TenantOverride,
 )
 from jobpool.core.rules.quotas.window import Window
-from jobpool.store.records import label_of
+from jobpool.store.records.runs import label_of
 from jobpool.store.statements.integrity import QUOTA, TENANT, is_valid
 from jobpool.store.statements.session import Row
 

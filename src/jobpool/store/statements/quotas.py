@@ -25,7 +25,7 @@ from jobpool.core.rules.quotas.gcra import available, next_at_us
 from jobpool.core.rules.quotas.lanes import bucket_id
 from jobpool.core.rules.quotas.rules import FOREVER_MS, Override, Rules, Use
 from jobpool.errors import ConfigError, UsageError
-from jobpool.store.records import BucketRow, BudgetRow, QuotaWait, ServiceRow
+from jobpool.store.records.quotas import BucketRow, BudgetRow, QuotaWait, ServiceRow
 from jobpool.store.statements.validation import TEXT_MAX, clean_text, is_tenant
 
 HOLDERS_MAX = 10

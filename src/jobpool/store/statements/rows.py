@@ -13,7 +13,7 @@ import msgspec
 from jobpool.core.jobs.job import HISTORY_MAX, Attempt, Job, Lease, PastAttempt
 from jobpool.core.jobs.ref import ref_of
 from jobpool.core.rules.quotas.definition import Limits, Need
-from jobpool.store.records import KindRecord, Run
+from jobpool.store.records.runs import KindRecord, Run
 from jobpool.store.statements.integrity import (
     KIND,
     RUN,

@@ -19,7 +19,7 @@ from jobpool.core.rules.schedules.schedule import (
     progress_of,
 )
 from jobpool.errors import ConfigError, UsageError
-from jobpool.store.records import JobTick, ScheduleRow, TickRow
+from jobpool.store.records.schedules import JobTick, ScheduleRow, TickRow
 from jobpool.store.statements.integrity import convert
 from jobpool.store.statements.parameters import Blobs
 from jobpool.store.statements.session import Row

@@ -19,7 +19,7 @@ from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.core.rules.run_report import HostReport, StoreReport
 from jobpool.sandbox.protocol.messages import Answer, FromChild
 from jobpool.sandbox.protocol.verdict import Exit
-from jobpool.store.records import LeaseBatch
+from jobpool.store.records.jobs import LeaseBatch
 
 
 class ZygoteLoaded(msgspec.Struct, frozen=True):

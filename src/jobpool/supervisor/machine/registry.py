@@ -34,7 +34,7 @@ from jobpool.core.rules.policy import Policy, Rerun
 from jobpool.core.rules.quotas.definition import DEFAULT_THROTTLE_MAX_S, Need
 from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
-from jobpool.store.records import KindRecord
+from jobpool.store.records.runs import KindRecord
 
 _HOOKS = {JobState.QUARANTINED: HOOK_QUARANTINED, JobState.DEAD: HOOK_DEAD}
 _NO_WISH = Limits()

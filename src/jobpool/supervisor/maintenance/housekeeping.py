@@ -25,7 +25,7 @@ from jobpool.core.rules.run_report import HostReport
 from jobpool.core.rules.sketch import Counts, Measure, quantile
 from jobpool.errors import StoreUnavailable
 from jobpool.store.protocol import Store
-from jobpool.store.records import Renewal
+from jobpool.store.records.runs import Renewal
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.maintenance.other_pools import LOOK_EVERY_S, OtherPools

@@ -28,7 +28,7 @@ from jobpool.core.units import show_duration
 from jobpool.errors import StoreError, StoreRefused, StoreWentBack
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.protocol import SharedStore, Store, is_shared
-from jobpool.store.records import Renewal
+from jobpool.store.records.runs import Renewal
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.dispatch.fencing import margin_s, published_ttl_s
 

@@ -19,7 +19,8 @@ from jobpool.core.rules.lifecycle import Ending, account, hand_back
 from jobpool.core.rules.policy import Policy, Rerun
 from jobpool.core.rules.suspects import LOSSES, Death, Standing, death_of, standing_of
 from jobpool.store.protocol import Store
-from jobpool.store.records import KindRecord, Receipt, Run
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.runs import KindRecord, Run
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state import notices
 

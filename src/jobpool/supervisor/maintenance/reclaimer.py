@@ -33,7 +33,7 @@ from jobpool.core.events.event import Event
 from jobpool.core.events.supervisor import Alarm
 from jobpool.sandbox.runs.run_directory import remove_run
 from jobpool.store.protocol import Store
-from jobpool.store.records import Run
+from jobpool.store.records.runs import Run
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.maintenance.death_proof import (

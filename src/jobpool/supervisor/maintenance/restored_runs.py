@@ -14,7 +14,8 @@ from typing import NamedTuple
 from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreUnavailable
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter, Run
+from jobpool.store.records.operating import Filter
+from jobpool.store.records.runs import Run
 from jobpool.supervisor.maintenance.lost_jobs import PublishedPolicies, settle_all
 
 _DIED = "it was leased when the backup was taken, and may have run to its end since"

@@ -18,7 +18,7 @@ from jobpool.errors import (
     StoreUnavailable,
 )
 from jobpool.store.protocol import Store
-from jobpool.store.records import KindRecord, Run
+from jobpool.store.records.runs import KindRecord, Run
 from jobpool.supervisor.storage.inbox import Chore, Posts
 
 NO_THREAD = "can't start new thread"

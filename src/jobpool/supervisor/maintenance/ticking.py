@@ -20,7 +20,7 @@ from jobpool.core.events.schedules import (
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import FeatureHeldBack
 from jobpool.store.protocol import Store
-from jobpool.store.records import Notice, Published, Ticked
+from jobpool.store.records.schedules import Notice, Published, Ticked
 from jobpool.supervisor.storage.inbox import Posts
 
 TICK_EVERY_S = 1.0

@@ -25,7 +25,7 @@ from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import hand_back
 from jobpool.store.protocol import Store
-from jobpool.store.records import Receipt
+from jobpool.store.records.jobs import Receipt
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.backpressure import is_large, size_bytes
 

@@ -9,7 +9,7 @@ from jobpool.core.events.flow import DownstreamClosed, DownstreamOpened
 from jobpool.core.jobs.job import PermitAnswer, PermitAsk, PermitReturn, Throttle
 from jobpool.core.rules.quotas.breaker import BreakerChange, BreakerState
 from jobpool.store.protocol import Store
-from jobpool.store.records import LeaseBatch
+from jobpool.store.records.jobs import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine.state.polling import CROWDED_FOR_S
 

@@ -39,7 +39,7 @@ from jobpool.errors import (
 from jobpool.sandbox.protocol.messages import Answer
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.protocol import Store, is_shared
-from jobpool.store.records import LeaseBatch, Receipt
+from jobpool.store.records.jobs import LeaseBatch, Receipt
 from jobpool.store.statements.parameters import newest_beats
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from jobpool.cli.root import cli
 from jobpool.core.config.settings import SandboxLevel
 from jobpool.core.jobs.job import UNFINISHED
-from jobpool.store.records import Filter
+from jobpool.store.records.operating import Filter
 from support.site.as_nobody import NOBODY, obstacle, open_place
 from support.site.supervising import Site
 

@@ -7,7 +7,7 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import JobState, NewJob
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.quotas.rules import Override
-from jobpool.store.records import Filter, Replay
+from jobpool.store.records.operating import Filter, Replay
 from support.store import quotas
 from support.store.quotas import KIND, OTHER, enqueue, ids, publish, quota, stamped
 from support.store.storing import (

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from jobpool.core.jobs.job import PermitAnswer, PermitAsk
-from jobpool.store.records import Receipt
+from jobpool.store.records.jobs import Receipt
 from support.postgres.server import server
 from support.site.handler_site import Site
 from support.store.quotas import OTHER, enqueue, publish, quota, stamped

@@ -19,7 +19,7 @@ from jobpool.cli.demo.workspace import (
 )
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.store.records import StatRow
+from jobpool.store.records.reading import StatRow
 
 
 def test_every_file_is_in_exactly_one_job():

@@ -14,7 +14,7 @@ from jobpool.core.rules.quotas.breaker import BreakerRule
 from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.quotas.definition import Quota
 from jobpool.core.rules.quotas.rate import parse_rate
-from jobpool.store.records import QuotaWait
+from jobpool.store.records.quotas import QuotaWait
 
 NOW_MS = 1_800_000_000_000
 FULL = QuotaWait(

@@ -20,7 +20,7 @@ from jobpool.core.application.redaction import (
     with_redaction,
     without_redaction,
 )
-from jobpool.store.records import KindRecord
+from jobpool.store.records.runs import KindRecord
 
 SCHEMA = b'{"type":"object","properties":{"card":{"type":"string"}}}'
 

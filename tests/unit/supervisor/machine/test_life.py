@@ -13,7 +13,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.limits import PoolLimits
 from jobpool.core.rules.run_report import HostReport
 from jobpool.errors import AppError, ConfigError
-from jobpool.store.records import LeaseBatch
+from jobpool.store.records.jobs import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.pools.application import (

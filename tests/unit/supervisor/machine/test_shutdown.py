@@ -14,7 +14,7 @@ import pytest
 
 from jobpool.core.events.supervisor import SupervisorDraining, SupervisorOutdated
 from jobpool.core.formats import FORMAT
-from jobpool.store.records import LeaseBatch
+from jobpool.store.records.jobs import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.attempts.starting import FORK_LATE_AT_END_S

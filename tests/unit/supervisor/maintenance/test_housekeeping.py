@@ -14,7 +14,9 @@ from jobpool.core.rules.run_report import HostReport
 from jobpool.core.rules.sketch import Measure
 from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from jobpool.store.contract.watermark import Watermark
-from jobpool.store.records import Renewal, SketchRow, Ticked
+from jobpool.store.records.reading import SketchRow
+from jobpool.store.records.runs import Renewal
+from jobpool.store.records.schedules import Ticked
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.maintenance import housekeeping

@@ -12,7 +12,7 @@ from jobpool.core.clock import SystemClock
 from jobpool.core.events.supervisor import Alarm
 from jobpool.errors import StoreRefused, StoreUnavailable, StoreWentBack
 from jobpool.store.contract.watermark import Watermark
-from jobpool.store.records import Renewal
+from jobpool.store.records.runs import Renewal
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.dispatch.fencing import LEASE_EXTRA_S, margin_s
 from jobpool.supervisor.maintenance import lease_renewal

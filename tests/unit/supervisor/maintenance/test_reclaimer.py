@@ -18,7 +18,8 @@ from jobpool.core.jobs.job import JobState, Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.run_report import HostReport
 from jobpool.core.rules.suspects import Deaths
-from jobpool.store.records import Receipt, Run
+from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.runs import Run
 from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.maintenance import reclaimer as rc
 from jobpool.supervisor.maintenance.death_proof import Alive, DeadRun

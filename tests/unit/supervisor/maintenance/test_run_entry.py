@@ -18,7 +18,7 @@ from jobpool.errors import (
     StoreUnavailable,
     UsageError,
 )
-from jobpool.store.records import Run
+from jobpool.store.records.runs import Run
 from jobpool.supervisor.maintenance.run_entry import NO_THREAD, Entry, until_taken
 from jobpool.supervisor.storage.inbox import Chore
 from support.store.storing import kind_record

@@ -10,7 +10,7 @@ from jobpool.core.events.schedules import SchedulePaused, ScheduleRefused, Ticks
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import FeatureHeldBack
-from jobpool.store.records import Notice, Published, Ticked
+from jobpool.store.records.schedules import Notice, Published, Ticked
 from jobpool.supervisor.maintenance.ticking import Ticking
 
 BEAT = Declared(name="beat", kind="beat", pool="io", payload=b"{}", rule=Rule())

@@ -18,7 +18,7 @@ from jobpool.core.jobs.job import (
     Throttle,
 )
 from jobpool.errors import OutcomeUnknown, StoreUnavailable, StoreWentBack
-from jobpool.store.records import LeaseBatch
+from jobpool.store.records.jobs import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.storage import thread

@@ -20,7 +20,7 @@ from jobpool.errors import (
 )
 from jobpool.sandbox.protocol.messages import FRAME_MAX_BYTES
 from jobpool.sandbox.runs.marks import MARK, MARK_BYTES
-from jobpool.store.records import Receipt
+from jobpool.store.records.jobs import Receipt
 from jobpool.store.statements.parameters import newest_beats
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp

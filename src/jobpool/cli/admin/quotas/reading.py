@@ -31,7 +31,7 @@ from jobpool.core.rules.quotas.definition import Quota
 from jobpool.errors import UsageError
 from jobpool.operations.redaction import Redactor
 from jobpool.store.protocol import Store
-from jobpool.store.records import BucketRow, QuotaRow
+from jobpool.store.records.quotas import BucketRow, QuotaRow
 
 _BUCKETS_MAX = 10_000
 

@@ -21,7 +21,8 @@ from jobpool.core.rules.quotas.definition import Quota, Tenant
 from jobpool.core.rules.quotas.rules import EVERYBODY_ELSE, Override
 from jobpool.core.units import show_duration
 from jobpool.operations.quotas import free
-from jobpool.store.records import BucketRow, PauseRow, QuotaRow, TenantRow
+from jobpool.store.records.operating import PauseRow
+from jobpool.store.records.quotas import BucketRow, QuotaRow, TenantRow
 
 COLUMNS = (
     *("NAME", "PER", "CAP", "RATE", "BURST", "USED", "FREE", "WAITING", "FROM"),

@@ -33,7 +33,7 @@ from jobpool.errors import ConfigError, UsageError
 from jobpool.operations.redaction import Redactor
 from jobpool.operations.schedules import Outlook, outlook
 from jobpool.store.protocol import Store
-from jobpool.store.records import ScheduleRow, TickRow
+from jobpool.store.records.schedules import ScheduleRow, TickRow
 
 _COUNT_MAX = 10_000
 _SHOWN = 3

@@ -14,7 +14,7 @@ from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.core.rules.schedules.zone import local_time
 from jobpool.core.units import show_duration
 from jobpool.operations.schedules import Outlook, state_of
-from jobpool.store.records import ScheduleRow, TickRow
+from jobpool.store.records.schedules import ScheduleRow, TickRow
 
 COLUMNS = ("NAME", "STATE", "KIND", "WHEN", "NEXT", "LOCAL", "MISSED", "LAST", "END")
 

@@ -17,7 +17,7 @@ from jobpool.core.jobs.job import Job
 from jobpool.errors import ArgumentsRejected, UnknownKind, UsageError
 from jobpool.operations.arguments.changes import changed_paths
 from jobpool.operations.arguments.replay import Replacement, successor
-from jobpool.store.records import KindRecord
+from jobpool.store.records.runs import KindRecord
 
 Change = Callable[[int, Mapping[str, Any]], str]
 """Returns a job's new arguments as JSON, by its id and the old ones."""

@@ -55,7 +55,8 @@ from jobpool.operations.arguments.replay import Replacement, Replay
 from jobpool.operations.redaction import Redaction, Redactor
 from jobpool.operations.selection import Selection
 from jobpool.store.protocol import Store
-from jobpool.store.records import Filter, KindRecord
+from jobpool.store.records.operating import Filter
+from jobpool.store.records.runs import KindRecord
 
 _SHOWN_JOBS = 10
 _SHOWN_REMARKS = 20

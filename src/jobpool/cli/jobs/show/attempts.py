@@ -12,7 +12,7 @@ from jobpool.core.jobs.job import Attempt, Job
 from jobpool.core.jobs.memory_trail import trail_of
 from jobpool.core.jobs.outcome import CHARGES
 from jobpool.core.rules.policy import INTERRUPTIONS_MAX
-from jobpool.store.records import KindRecord
+from jobpool.store.records.runs import KindRecord
 
 
 def attempt_lines(attempts: Sequence[Attempt], now_ms: int) -> Iterator[str]:

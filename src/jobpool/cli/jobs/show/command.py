@@ -32,7 +32,7 @@ from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.budget import attempt_words
 from jobpool.core.jobs.job import Attempt
 from jobpool.core.safe_text import lines, one_line
-from jobpool.store.records import KeptOutput
+from jobpool.store.records.jobs import KeptOutput
 
 _TEXT_MAX = 20_000
 

@@ -20,7 +20,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.policy import SNOOZED_MAX_S, SNOOZES_MAX
 from jobpool.core.safe_text import unstated_error
 from jobpool.core.units import show_duration
-from jobpool.store.records import KindRecord
+from jobpool.store.records.runs import KindRecord
 
 
 def facts(seen: Seen, now: int) -> Iterator[tuple[str, str]]:

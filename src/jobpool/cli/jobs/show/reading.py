@@ -17,14 +17,11 @@ from jobpool.errors import JobNotFound, StoreRefused
 from jobpool.operations.redaction import Redactor
 from jobpool.operations.trail import Entry, entries
 from jobpool.store.protocol import Store
-from jobpool.store.records import (
-    AuditFilter,
-    Filter,
-    JobTick,
-    KeptOutput,
-    KindRecord,
-    QuotaWait,
-)
+from jobpool.store.records.jobs import KeptOutput
+from jobpool.store.records.operating import AuditFilter, Filter
+from jobpool.store.records.quotas import QuotaWait
+from jobpool.store.records.runs import KindRecord
+from jobpool.store.records.schedules import JobTick
 
 _DONE_MAX = 10
 """Most entries of the audit trail: `jobpool audit --job` has them all."""

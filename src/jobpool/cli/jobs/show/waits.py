@@ -14,7 +14,9 @@ from jobpool.core.jobs.job import Job, JobState
 from jobpool.core.rules.circuit_breaker import BreakerState
 from jobpool.core.rules.quotas.definition import TENANT
 from jobpool.store.protocol import Store
-from jobpool.store.records import KindRecord, PauseRow, QuotaWait
+from jobpool.store.records.operating import PauseRow
+from jobpool.store.records.quotas import QuotaWait
+from jobpool.store.records.runs import KindRecord
 
 _NEXT = {
     JobState.WAITING: "runs when what it depends on has ended",

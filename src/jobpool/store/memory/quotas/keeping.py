@@ -14,7 +14,7 @@ from jobpool.core.rules.quotas.rules import Override
 from jobpool.core.rules.quotas.window import Window
 from jobpool.store.memory.database import MemoryDatabase, Session, SetTenant
 from jobpool.store.memory.quotas.shares import forget_shares
-from jobpool.store.records import KindRecord, Run
+from jobpool.store.records.runs import KindRecord, Run
 from jobpool.store.statements.quotas import added_to, checked_tenant
 from jobpool.store.statements.validation import clean_text, pause_end_ms
 

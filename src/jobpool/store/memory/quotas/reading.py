@@ -12,7 +12,7 @@ from jobpool.core.rules.quotas.rules import Rules
 from jobpool.core.rules.waits import Cause, cause_of
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.quotas.in_force import in_force, state_of, states_of
-from jobpool.store.records import BucketRow, QuotaRow, QuotaWait, TenantRow
+from jobpool.store.records.quotas import BucketRow, QuotaRow, QuotaWait, TenantRow
 from jobpool.store.statements.quotas import (
     all_differing,
     bucket_row,

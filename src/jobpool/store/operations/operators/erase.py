@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from jobpool.core.jobs.job import erased_reason
 from jobpool.store.operations.repair import Repairing
-from jobpool.store.records import Belongings
+from jobpool.store.records.operating import Belongings
 from jobpool.store.statements.limits import values_from
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Database, Session

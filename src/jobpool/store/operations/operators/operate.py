@@ -11,7 +11,7 @@ from jobpool.core.jobs.job import JobState
 from jobpool.store.operations.operators.replay import Replaying
 from jobpool.store.operations.operators.restore import Restoring
 from jobpool.store.operations.quotas.in_force import change_rules
-from jobpool.store.records import AuditEntry, AuditFilter, AuditRow
+from jobpool.store.records.operating import AuditEntry, AuditFilter, AuditRow
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import records
 from jobpool.store.statements.session import Database, Depth

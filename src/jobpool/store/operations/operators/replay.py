@@ -9,7 +9,7 @@ from jobpool.core.jobs.job import NewJob
 from jobpool.errors import StoreUnavailable
 from jobpool.store.operations.enqueue import Enqueueing
 from jobpool.store.operations.repair import Repairing
-from jobpool.store.records import Replay
+from jobpool.store.records.operating import Replay
 from jobpool.store.statements.parameters import as_json, chunks
 from jobpool.store.statements.session import Session
 from jobpool.store.statements.validation import check_new_jobs, is_id

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 
 from jobpool.core.rules.restoring import TOKENS_MAX
 from jobpool.errors import StoreRefused
-from jobpool.store.records import Position, UnfinishedRow
+from jobpool.store.records.reading import UnfinishedRow
+from jobpool.store.records.runs import Position
 from jobpool.store.statements.rows import records
 from jobpool.store.statements.session import Database, Session
 

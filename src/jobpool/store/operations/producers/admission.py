@@ -34,7 +34,7 @@ from jobpool.core.rules.admission import (
 )
 from jobpool.core.units import show_duration
 from jobpool.errors import QueueFull
-from jobpool.store.records import FullRow
+from jobpool.store.records.quotas import FullRow
 from jobpool.store.statements.session import Database, Session
 from jobpool.store.statements.validation import ID_MAX
 

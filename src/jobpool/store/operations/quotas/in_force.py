@@ -11,7 +11,7 @@ import msgspec
 from jobpool.core.formats import QUOTAS
 from jobpool.core.rules.quotas.rules import Pause, Rules, rules
 from jobpool.errors import FeatureHeldBack
-from jobpool.store.records import Formats
+from jobpool.store.records.runs import Formats
 from jobpool.store.statements.formats import format_from
 from jobpool.store.statements.limits import (
     overrides_from,

@@ -13,7 +13,8 @@ from jobpool.core.rules.quotas.rules import Override, Rules, Use
 from jobpool.core.rules.waits import Cause, cause_of
 from jobpool.store.operations.quotas.in_force import Governing
 from jobpool.store.operations.quotas.view import Seen, buckets_from, see, states_of
-from jobpool.store.records import BucketRow, PauseRow, QuotaRow, QuotaWait, TenantRow
+from jobpool.store.records.operating import PauseRow
+from jobpool.store.records.quotas import BucketRow, QuotaRow, QuotaWait, TenantRow
 from jobpool.store.statements.integrity import PAUSE, is_valid
 from jobpool.store.statements.limits import (
     decoded,

@@ -25,7 +25,7 @@ from jobpool.store.operations.schedules.step import (
     resumed,
 )
 from jobpool.store.operations.schedules.ticking import Ticking
-from jobpool.store.records import JobTick, Published, ScheduleRow, TickRow
+from jobpool.store.records.schedules import JobTick, Published, ScheduleRow, TickRow
 from jobpool.store.statements.parameters import Blobs, as_json
 from jobpool.store.statements.schedules import (
     NewTick,

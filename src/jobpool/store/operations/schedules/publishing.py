@@ -13,7 +13,7 @@ import msgspec
 
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.errors import UsageError
-from jobpool.store.records import Published
+from jobpool.store.records.schedules import Published
 from jobpool.store.statements.schedules import StoredSchedule
 
 LIVING_MS = 60_000

@@ -25,7 +25,7 @@ from jobpool.core.rules.schedules.schedule import (
     TickState,
 )
 from jobpool.errors import ConfigError, UsageError
-from jobpool.store.records import Notice
+from jobpool.store.records.schedules import Notice
 from jobpool.store.statements.schedules import (
     EndedTick,
     NewTick,

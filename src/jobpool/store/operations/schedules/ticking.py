@@ -22,7 +22,7 @@ from jobpool.store.operations.enqueue import Enqueueing
 from jobpool.store.operations.repair import Repairing
 from jobpool.store.operations.schedules.step import AGAIN_MS, Step, step
 from jobpool.store.operations.schedules.ticks import known_times, open_ticks
-from jobpool.store.records import Ticked
+from jobpool.store.records.schedules import Ticked
 from jobpool.store.statements.parameters import as_json, chunks
 from jobpool.store.statements.schedules import read_schedules
 from jobpool.store.statements.session import Database, Row, Session

@@ -25,7 +25,7 @@ SET target = %(target)s, note = %(note)s
 WHERE id = %(id)s
 
 -- name: find_audits
--- Newest first, column by column as in jobpool.store.records.AuditRow.
+-- Newest first, column by column as in jobpool.store.records.operating.AuditRow.
 SELECT who, role, origin, action, target, jobs, changed, note, id, at_ms
 FROM jobpool.audit
 WHERE id < %(before_id)s

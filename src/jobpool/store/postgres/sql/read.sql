@@ -295,7 +295,7 @@ WHERE what = %(what)s AND name = %(name)s
 
 -- name: pauses
 -- Those that have not ended, in order, column by column as in
--- jobpool.store.records.PauseRow.
+-- jobpool.store.records.operating.PauseRow.
 SELECT what, name, since_ms, until_ms, who, note
 FROM jobpool.pauses
 WHERE until_ms IS NULL OR until_ms > %(now_ms)s

@@ -22,7 +22,7 @@ SET target = :target, note = :note
 WHERE id = :id
 
 -- name: find_audits
--- Newest first, column by column as in jobpool.store.records.AuditRow.
+-- Newest first, column by column as in jobpool.store.records.operating.AuditRow.
 SELECT who, role, origin, action, target, jobs, changed, note, id, at_ms
 FROM jobpool_audit
 WHERE id < :before_id

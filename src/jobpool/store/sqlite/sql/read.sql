@@ -224,7 +224,7 @@ WHERE what = :what AND name = :name AND (until_ms IS NULL OR until_ms > :now_ms)
 
 -- name: pauses
 -- Those that have not ended, in order, column by column as in
--- jobpool.store.records.PauseRow.
+-- jobpool.store.records.operating.PauseRow.
 SELECT what, name, since_ms, until_ms, who, note
 FROM jobpool_pauses
 WHERE until_ms IS NULL OR until_ms > :now_ms

@@ -28,7 +28,7 @@ from jobpool.core.safe_text import message_line
 from jobpool.core.units import show_duration
 from jobpool.errors import JobpoolBug
 from jobpool.sandbox.protocol.verdict import signal_name
-from jobpool.store.records import Run
+from jobpool.store.records.runs import Run
 from jobpool.supervisor.machine.inputs import ChildExited
 from jobpool.supervisor.machine.state.slot import Assigned
 

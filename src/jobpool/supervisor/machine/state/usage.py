@@ -17,7 +17,7 @@ from typing import NamedTuple
 from jobpool.core.jobs.job import Evidence
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.sketch import Measure, buckets_of
-from jobpool.store.records import SketchRow
+from jobpool.store.records.reading import SketchRow
 
 _FOLD = 256
 """So many attempts of a kind wait to be counted."""

@@ -14,7 +14,8 @@ from jobpool.cli.admin.quotas.records import (
 from jobpool.core.rules.quotas.definition import Quota, Tenant
 from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.core.rules.quotas.rules import Override
-from jobpool.store.records import BucketRow, PauseRow, QuotaRow, TenantRow
+from jobpool.store.records.operating import PauseRow
+from jobpool.store.records.quotas import BucketRow, QuotaRow, TenantRow
 
 NOW_MS = 1_800_000_000_000
 STRIPE = Quota(name="stripe", rate=parse_rate("10/s"), burst=20, concurrency=8)

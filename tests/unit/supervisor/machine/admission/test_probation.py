@@ -8,7 +8,7 @@ from jobpool.core.events.jobs import JobCleared
 from jobpool.core.jobs.job import PastAttempt
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.suspects import PROBATION_MAX_S, PROBATION_S
-from jobpool.store.records import LeaseBatch
+from jobpool.store.records.jobs import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from support.machine.world import World, pool

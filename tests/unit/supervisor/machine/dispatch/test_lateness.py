@@ -7,7 +7,7 @@ from jobpool.core.config.settings import PoolSettings
 from jobpool.core.events.event import Level
 from jobpool.core.events.flow import RateTooTight
 from jobpool.core.rules.quotas.gcra import SLOW_MAX_S
-from jobpool.store.records import LeaseBatch
+from jobpool.store.records.jobs import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.dispatch.lateness import AGAIN_S, ROW_S, ROW_TIMES

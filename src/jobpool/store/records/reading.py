@@ -1,0 +1,87 @@
+"""Records of counts and figures, for those who read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from jobpool.core.rules.sketch import Measure
+
+
+class UnfinishedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Unfinished jobs of one kind and pool."""
+
+    kind: str
+    pool: str
+    due: int
+    """Jobs that are leased or due."""
+    later: int
+    """Jobs that are not due yet."""
+
+
+class StatRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts and means of one pool, kind and state."""
+
+    pool: str
+    kind: str
+    state: str
+    jobs: int
+    mean_wait_s: float | None
+    mean_run_s: float | None
+    blocked: int = 0
+    """Of them: runnable ones that wait for a quota."""
+
+
+class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Observed use of one kind beside its limits, over its newest 1,000 attempts."""
+
+    kind: str
+    pool: str
+    attempts: int
+    rss_p50_bytes: int | None
+    rss_p99_bytes: int | None
+    rss_max_bytes: int | None
+    memory_bytes: int | None
+    """The limit as published by a supervisor; None: no supervisor knows the kind."""
+    duration_p50_s: float | None
+    duration_p99_s: float | None
+    duration_max_s: float | None
+    timeout_s: float | None
+
+
+class SketchRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Attempts of one kind that have used about the same (`core.rules.sketch`)."""
+
+    week: int = 0
+    """By the store's clock, counted from 1970."""
+    kind: str
+    pool: str
+    measure: Measure
+    bucket: int
+    attempts: int
+    censored: int = 0
+    """Of them: those that were ended there, and would have used more."""
+
+
+class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Runnable jobs of one kind."""
+
+    pool: str
+    kind: str
+    jobs: int
+    oldest_age_s: float
+    known: bool
+    """A supervisor has published this kind."""
+    paused: bool
+    blocked: int = 0
+    """Of them: those that wait for a quota."""
+
+
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that share a kind, a state, and how their last attempt ended."""
+
+    kind: str
+    state: str
+    reason: str | None
+    outcome: str | None
+    error_class: str | None
+    jobs: int
