@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from jobpool.core.jobs.job import NewJob
 from jobpool.core.rules.admission import TRUST_SHARE, Admission, Bound, OnFull, Seen
 from jobpool.errors import QueueFull
-from jobpool.store.operations.producers.admission import Entrance, Outlook
+from jobpool.store.operations.producers.admission import Entrance
+from jobpool.store.operations.producers.sight import Outlook
 
 JOB = NewJob(kind="k", pool="io", payload=b"{}", tenant="acme")
 START_MS = 1_800_000_000_000

@@ -5,7 +5,7 @@ import pytest
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.admission import Admission, Bound, OnFull
 from jobpool.errors import QueueFull, UsageError
-from jobpool.store.operations.producers.admission import StoredSight
+from jobpool.store.operations.producers.sight import StoredSight
 from support.store.storing import (
     begin_run,
     handed_back,

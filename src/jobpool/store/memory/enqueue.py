@@ -20,16 +20,15 @@ from jobpool.errors import UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.tables.ordered_set import RankSet, id_of, oldest_ms, time_of
 from jobpool.store.memory.tables.rows import Row, Shared
-from jobpool.store.operations.producers.admission import (
+from jobpool.store.operations.producers.admission import Entrance
+from jobpool.store.operations.producers.fullness import beyond, full_scopes
+from jobpool.store.operations.producers.sight import (
     ENDS_MAX,
     ENDS_WITHIN_S,
     Concerned,
-    Entrance,
     Outlook,
     Sight,
-    beyond,
     ends_per_s,
-    full_scopes,
 )
 from jobpool.store.records.quotas import FullRow
 from jobpool.store.statements.validation import (

@@ -18,17 +18,15 @@ from jobpool.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from jobpool.store.operations.producers.admission import (
-    Entrance,
-    StoredSight,
-    full_scopes,
-)
+from jobpool.store.operations.producers.admission import Entrance
 from jobpool.store.operations.producers.debounce import (
     Means,
     is_debounced,
     release_followers,
     store_debounced,
 )
+from jobpool.store.operations.producers.fullness import full_scopes
+from jobpool.store.operations.producers.sight import StoredSight
 from jobpool.store.records.quotas import FullRow
 from jobpool.store.records.runs import Formats
 from jobpool.store.statements.formats import held_back

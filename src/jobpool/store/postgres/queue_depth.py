@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 
-from jobpool.store.operations.producers.admission import beyond
+from jobpool.store.operations.producers.fullness import beyond
 from jobpool.store.statements.session import Query, Session
 
 _TRUST_S = 0.1

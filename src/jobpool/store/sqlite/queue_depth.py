@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from jobpool.core.clock import Clock
 from jobpool.errors import QueueFull
-from jobpool.store.operations.producers.admission import beyond
+from jobpool.store.operations.producers.fullness import beyond
 from jobpool.store.statements.session import Session
 
 _PATIENCE = 9.0
