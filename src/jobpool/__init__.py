@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jobpool import errors as errors
     from jobpool.client.declare.retry import Retry
     from jobpool.client.handler import Call, Handler
-    from jobpool.client.hooks import DeadJob
+    from jobpool.client.invoke.hooks import DeadJob
     from jobpool.client.job import Job
     from jobpool.client.jobpool import JobPool
     from jobpool.client.quotas.permit import Permit
@@ -110,7 +110,7 @@ __all__ = [
 _HOMES = {
     "Call": "client.handler",
     "Codec": "core.application.codec",
-    "DeadJob": "client.hooks",
+    "DeadJob": "client.invoke.hooks",
     "Executor": "executor.executor",
     "Handler": "client.handler",
     "Job": "client.job",

@@ -26,13 +26,15 @@ from jobpool.client.job import Job
 from jobpool.client.payload.arguments import Arguments
 from jobpool.client.payload.redact_paths import check_redact
 from jobpool.client.payload.results import Results
+from jobpool.client.payload.step_value import StepValue
+from jobpool.client.payload.strict_json import step_values_in
 from jobpool.client.quotas.counted import check_counted
 from jobpool.client.quotas.declared import HandlerQuotas
 from jobpool.core.application.handler_spec import HandlerSpec, with_codec
 from jobpool.core.application.redaction import with_redaction
 from jobpool.core.jobs.job import Enqueued, NewJob
 from jobpool.core.units import DurationLike, SizeLike
-from jobpool.errors import ConfigError, UsageError
+from jobpool.errors import ArgumentsRejected, ConfigError, UsageError
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -242,7 +244,7 @@ class Handler(Generic[P, R_co]):
         Raises:
             ArgumentsRejected: as for `enqueue`.
         """
-        return Call(self._called(DEFAULT, args, kwargs), None)
+        return self._packed(DEFAULT, args, kwargs)
 
     def check_has_defaults(self) -> None:
         """Refuse a handler that cannot be called without arguments.
@@ -341,6 +343,35 @@ class Handler(Generic[P, R_co]):
         given = self.arguments.by_name(args, kwargs)
         return self.new_job(options, self.encode_named(given), self.values(given))
 
+    def _packed(
+        self, options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Call[Any]:
+        """Return a call, also one with values of a flow's steps among its arguments."""
+        try:
+            return Call(self._called(options, args, kwargs), options.connection)
+        except ArgumentsRejected:
+            given = self.arguments.by_name(args, kwargs)
+            held = step_values_in(given)
+            if not held:
+                raise
+        if options.pool is not None:
+            self.check_pool(options.pool)
+        for path, quota in self.quotas.counted.paths.items():
+            if path.partition(".")[0] in held:
+                raise ArgumentsRejected(
+                    f"arguments of {self.kind} are refused: quota {quota!r} counts by "
+                    f"args.{path}, which is not there when the job is stored; pass it "
+                    "as it is, or let the quota count by something else"
+                )
+        most = self._payload_max()
+        payload = self.arguments.encode_waiting(given, held, most)
+        payload = self._encoding.payload(payload, self.kind, most)
+        values = self.values(given) if self.counts else None
+        needs = tuple(one for some in held.values() for one in some)
+        return Call(
+            self.new_job(options, payload, values), options.connection, needs=needs
+        )
+
     def check_pool(self, pool: str) -> None:
         """Refuse a pool that nobody has.
 
@@ -372,16 +403,34 @@ class Call(Generic[R_co]):
     Args:
         job: the job to store.
         connection: the caller's own connection to write it on, if any.
+        needs: the values of a flow's steps among its arguments.
     """
 
-    __slots__ = ("connection", "job")
+    __slots__ = ("connection", "needs", "packed")
 
-    def __init__(self, job: NewJob, connection: Any) -> None:
-        self.job = job
+    def __init__(
+        self, job: NewJob, connection: Any, *, needs: tuple[StepValue, ...] = ()
+    ) -> None:
+        self.packed = job
         self.connection = connection
+        self.needs = needs
 
     def __repr__(self) -> str:
-        return f"<Call of {self.job.kind}>"
+        return f"<Call of {self.packed.kind}>"
+
+    @property
+    def job(self) -> NewJob:
+        """The job to store by itself, in no flow.
+
+        Raises:
+            UsageError: its arguments hold the value of a flow's step.
+        """
+        if self.needs:
+            raise UsageError(
+                f"this call of {self.packed.kind} needs the value of a flow's step, so "
+                "it can only be added to that flow; nothing was stored"
+            )
+        return self.packed
 
 
 class BoundHandler(Generic[P, R_co]):
@@ -449,5 +498,4 @@ class BoundHandler(Generic[P, R_co]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]: ...
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[Any]:
         """Return this call with these options, not yet enqueued; as `Handler.call`."""
-        job = self.handler._called(self.chosen, args, kwargs)  # noqa: SLF001 - its other half
-        return Call(job, self.chosen.connection)
+        return self.handler._packed(self.chosen, args, kwargs)  # noqa: SLF001 - its other half

@@ -19,7 +19,7 @@ from jobpool.client.declare.declaration import (
 from jobpool.client.declare.retry import RetryRules
 from jobpool.client.gateway import Gateway, find_settings
 from jobpool.client.handler import Call, Handler
-from jobpool.client.hooks import DeadJob, Hooks
+from jobpool.client.invoke.hooks import DeadJob, Hooks
 from jobpool.client.invoke.invocation import call, prepare
 from jobpool.client.payload.redact_paths import read_redact
 from jobpool.client.payload.results import decode_plain

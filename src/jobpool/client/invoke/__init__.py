@@ -1,4 +1,5 @@
-"""Calling a handler, in a child or a test, and completing its attempt.
+"""Calling handlers and hooks, in a child or a test, and completing an attempt.
 
-May import: client.payload, core, store. Start with `invocation`.
+May import: client.declare, client.encoding, client.payload, core, store. Start with
+`invocation`.
 """

@@ -4,11 +4,14 @@ They are one JSON object by parameter name, so that a signature may gain paramet
 with defaults while jobs wait. Defaults are left out unless given. A datetime, a UUID or
 a dataclass arrives as one if the parameter is annotated so; a value that would arrive
 as something else is refused.
+
+In a flow, a value may also be one that a step will have (`step_value`). The argument
+that it is in, or is part of, is checked in the child alone, once it is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +19,7 @@ import msgspec
 
 from jobpool.client.payload.annotations import annotations_of, signature_of
 from jobpool.client.payload.schema import ArgumentShape
+from jobpool.client.payload.step_value import StepValue
 from jobpool.client.payload.strict_json import (
     NotJson,
     NotPlainJson,
@@ -23,9 +27,19 @@ from jobpool.client.payload.strict_json import (
     encode,
     misfit,
     refuse_flaws,
+    step_values_in,
 )
+from jobpool.core.application.placeholders import MARKER, markers_in
 from jobpool.core.units import show_size
 from jobpool.errors import ArgumentsMisfit, ArgumentsRejected
+
+_MARKER = MARKER.encode()
+_IN_FLOWS = (
+    "the value of a flow's step is not there yet; give it to handler.call(...), and "
+    "that to flow.add(...)"
+)
+StepValues = Mapping[str, Sequence[StepValue]]
+"""The values of steps among arguments, by the arguments' names."""
 
 
 class Arguments:
@@ -40,6 +54,7 @@ class Arguments:
         self._function = function
         self._kind = kind
         self._signature = signature_of(function)
+        self._loose: dict[frozenset[str], ArgumentShape] = {}
 
     def encode_call(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], max_bytes: int
@@ -76,6 +91,21 @@ class Arguments:
             elif value:
                 given[name] = list(value)
         return given
+
+    def encode_waiting(
+        self, given: Mapping[str, Any], held: StepValues, max_bytes: int
+    ) -> bytes:
+        """Encode arguments by name, with placeholders for the values of steps.
+
+        Args:
+            given: the arguments, as `by_name` returns them.
+            held: the values of steps in them, as `step_values_in` finds them.
+            max_bytes: most bytes, the placeholders included.
+
+        Raises:
+            ArgumentsRejected: as for `encode_call`, of what is there already.
+        """
+        return self._encode(dict(given), max_bytes, held)
 
     def encode_named(self, arguments: Mapping[str, Any], max_bytes: int) -> bytes:
         """Encode arguments given by name, as `encode_call` does."""
@@ -118,17 +148,35 @@ class Arguments:
         hints = annotations_of(self._function, self._kind)
         return ArgumentShape(self._signature, hints, self._kind)
 
-    def _encode(self, given: dict[str, Any], max_bytes: int) -> bytes:
-        shape = self._shape
+    def _shape_without(self, names: frozenset[str]) -> ArgumentShape:
+        """Return the shape that allows any value for these arguments."""
+        if names not in self._loose:
+            hints = dict(annotations_of(self._function, self._kind))
+            for parameter in self._signature.parameters.values():
+                is_extra = parameter.kind is parameter.VAR_KEYWORD
+                if parameter.name in names or (
+                    is_extra and not names.issubset(self._shape.names)
+                ):
+                    hints[parameter.name] = Any
+            self._loose[names] = ArgumentShape(self._signature, hints, self._kind)
+        return self._loose[names]
+
+    def _encode(
+        self, given: dict[str, Any], max_bytes: int, held: StepValues | None = None
+    ) -> bytes:
+        shape = self._shape_without(frozenset(held)) if held else self._shape
         try:
             self._refuse_untyped(given)
             check_objects(given, shape.struct)
             payload = encode(given)
             shape.check(payload)
         except msgspec.ValidationError as exc:
-            raise self._rejected(misfit(exc)) from None
+            raise self._rejected(self._misplaced(given, held) or misfit(exc)) from None
         except NotJson as exc:
-            raise self._rejected(f"{_culprit(given)}{exc}") from None
+            problem = self._misplaced(given, held) or f"{_culprit(given)}{exc}"
+            raise self._rejected(problem) from None
+        if _MARKER in payload:
+            self._check_markers(payload, given, held)
         if len(payload) > max_bytes:
             raise self._rejected(
                 f"they take {len(payload):,} bytes as JSON, at most {max_bytes:,} "
@@ -152,6 +200,23 @@ class Arguments:
                         f"{exc}; send plain JSON, or annotate {name!r} with the type "
                         "that it should arrive as"
                     ) from None
+
+    def _misplaced(self, given: Mapping[str, Any], held: StepValues | None) -> str:
+        """Say that values of steps are not allowed here; "": there are none."""
+        return _IN_FLOWS if held is None and step_values_in(given) else ""
+
+    def _check_markers(
+        self, payload: bytes, given: Mapping[str, Any], held: StepValues | None
+    ) -> None:
+        """Refuse data that would be taken for the value of a step."""
+        meant = sum(map(len, held.values())) if held else 0
+        found = sum(1 for _ in markers_in(msgspec.json.decode(payload)))
+        if found != meant:
+            raise self._rejected(
+                self._misplaced(given, held)
+                or f"an object has the key {MARKER!r}, which stands for the value of a "
+                "flow's step; give it another name"
+            )
 
     def _rejected(self, problem: str) -> ArgumentsRejected:
         return ArgumentsRejected(

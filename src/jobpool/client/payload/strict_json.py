@@ -7,12 +7,16 @@ value: arguments and results may be secret.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, get_origin
 
 import msgspec
+
+from jobpool.client.payload.step_value import StepValue
 
 DEPTH_MAX = 64
 """Most levels of nested lists and objects, including the arguments object."""
@@ -33,6 +37,8 @@ def to_plain(value: Any) -> Any:
     """Encode a type unknown to msgspec: a path becomes text."""
     if _is_path(type(value)):
         return str(value)
+    if type(value) is StepValue:
+        return value.packed()
     raise NotJson(f"{_named(value)} has no JSON form")
 
 
@@ -121,6 +127,30 @@ def encode(value: Any) -> bytes:
     return encoded
 
 
+def step_values_in(given: Mapping[str, Any]) -> dict[str, list[StepValue]]:
+    """Return the values of steps that would be encoded, by the names of arguments.
+
+    An argument that cannot be encoded is passed over: `encode` says why.
+    """
+    found: dict[str, list[StepValue]] = {}
+    for name, value in given.items():
+        held: list[StepValue] = []
+        encoder = msgspec.json.Encoder(enc_hook=functools.partial(_noted, held))
+        with contextlib.suppress(
+            NotJson, TypeError, ValueError, OverflowError, RecursionError
+        ):
+            encoder.encode(value)
+        if held:
+            found[name] = held
+    return found
+
+
+def _noted(held: list[StepValue], value: Any) -> Any:
+    if type(value) is StepValue:
+        held.append(value)
+    return to_plain(value)
+
+
 def _may_be_deep(encoded: bytes) -> bool:
     if len(encoded) <= DEPTH_MAX:
         return False
@@ -161,6 +191,8 @@ def _parts(value: Any) -> Iterable[Any]:
             if not isinstance(key, str):
                 raise NotPlainJson(f"an object's key is {_named(key)}, not text")
         return value.values()
+    if type(value) is StepValue:
+        return ()
     raise NotPlainJson(f"{_named(value)} is not a JSON value")
 
 
