@@ -1,10 +1,17 @@
 """After an erasure: what a rewrite of the tables removes from the server's files."""
 
+from contextlib import closing
+
 import pytest
 
+from jobpool.core.jobs.job import Debounce, OnConflict
 from jobpool.errors import UsageError
+from jobpool.store.opening import open_store
 from jobpool.store.postgres import health
 from support.postgres.server import query_of, server
+from support.store.fairness import begin, enqueue_for, publish_pool
+from support.store.quotas import KIND, quota
+from support.store.storing import new_job, succeeded
 from support.store.telling import SECRET, lived
 from support.waiting import wait_until
 
@@ -75,6 +82,31 @@ def test_what_an_open_transaction_still_sees_is_not_called_wiped(
         assert telling(store_url)
     assert wiped_whole(store) == []
     assert telling(store_url) == []
+
+
+@pytest.mark.skipif(
+    not server().is_ours, reason="the files of a given server cannot be read"
+)
+def test_a_rewrite_leaves_nothing_of_what_jobs_were_counted_by():
+    """Their lanes, buckets, shares and shared texts, in a store that was never used."""
+    url = server().fresh_url()
+    with closing(open_store(url)) as store:
+        per_tenant = quota(concurrency=1, per="tenant")
+        publish_pool(store, per_tenant, needs={KIND: ["stripe"]})
+        ids = enqueue_for(store, SECRET, 3)
+        replacing = {"unique": SECRET, "debounce": Debounce(OnConflict.REPLACE)}
+        ids += [store.enqueue([new_job(KIND, **replacing)])[0].id for _ in range(2)]
+        held = begin(store, 2)
+        ids.append(store.enqueue([new_job(KIND, **replacing)])[0].id)
+        while held:
+            store.settle([succeeded(one) for one in held])
+            held = begin(store, 9)
+        found = {name.partition(".")[2].split("_")[0] for name in telling(url)}
+        assert {"jobs", "lanes", "buckets", "shares", "debounced"} <= found
+        assert store.erase(ids) == len(set(ids))
+        assert wiped_whole(store) == []
+        assert telling(url) == []
+    server().drop(url)
 
 
 def test_a_wipe_within_a_transaction_is_refused(store):

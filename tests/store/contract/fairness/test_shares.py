@@ -103,6 +103,20 @@ def test_a_pool_can_be_fair_by_kind(store):
     assert abs(got[OTHER] - 80) <= 5, got
 
 
+def test_a_pool_that_was_fair_by_tenant_is_fair_by_kind_from_the_first_claim(store):
+    """Shares that its tenants had get nothing any more, and hold up nobody."""
+    publish_pool(store)
+    for number in range(150):
+        enqueue_for(store, f"t{number}", 1, KIND)
+    for kind in (KIND, KIND, OTHER):
+        enqueue_for(store, "acme", 50, kind)
+    run_some(store, 1)
+    publish_pool(store, fair="kind", run_id="run-2")
+    run_some(store, 1, run_id="run-1")
+    got = Counter(one.kind for one in run_some(store, 8))
+    assert got == {KIND: 4, OTHER: 4}
+
+
 def test_a_turn_that_cannot_be_used_is_used_by_others_at_once(store):
     """By a cap, a pause, or since nothing waits: the slots are all in use."""
     publish_pool(

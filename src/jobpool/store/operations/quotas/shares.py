@@ -123,6 +123,8 @@ class Shares:
         self._pools = [pool for pool in every if pool in set(pools)]
         if has_news and every:  # Also of others: lanes that open there leave notes now.
             self._session.run("make_fair_pools", pools=as_json(every))
+            by_kind = [pool for pool in every if self._rules.fair(pool) == BY_KIND]
+            self._session.run("drop_tenants_shares", pools=as_json(by_kind))
         if not self._pools:
             return has_news
         named = {"pools": as_json(self._pools)}

@@ -238,11 +238,13 @@ WHERE n.nspname = %(schema)s::text AND c.relname = %(name)s::text
 SET lock_timeout = '2s'
 
 -- name: vacuum
--- Of the tables that hold what jobs bring along.
+-- Of the tables that hold what jobs bring along, and what they are counted by.
 VACUUM (VERBOSE)
-jobpool.jobs, jobpool.attempts, jobpool.outputs, jobpool.running, jobpool.audit
+jobpool.jobs, jobpool.attempts, jobpool.outputs, jobpool.running, jobpool.audit,
+jobpool.debounced, jobpool.lanes, jobpool.buckets, jobpool.shares, jobpool.share_notes
 
 -- name: vacuum_full
 -- Copies them: free room within pages, which may hold remains, is gone.
 VACUUM (FULL, VERBOSE)
-jobpool.jobs, jobpool.attempts, jobpool.outputs, jobpool.running, jobpool.audit
+jobpool.jobs, jobpool.attempts, jobpool.outputs, jobpool.running, jobpool.audit,
+jobpool.debounced, jobpool.lanes, jobpool.buckets, jobpool.shares, jobpool.share_notes

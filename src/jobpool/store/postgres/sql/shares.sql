@@ -7,6 +7,20 @@ INSERT INTO jobpool.fair_pools (pool)
 SELECT value FROM jsonb_array_elements_text(%(pools)s::jsonb) ORDER BY value
 ON CONFLICT (pool) DO NOTHING
 
+-- name: drop_tenants_shares
+-- :pools that are fair by kind. They may have been fair by tenant before. What a claim
+-- holds stays: it is left by the next that finds it.
+DELETE FROM jobpool.shares
+WHERE id = ANY (
+    ARRAY(
+      SELECT s.id
+      FROM jobpool.shares AS s
+      WHERE s.pool IN (SELECT value FROM jsonb_array_elements_text(%(pools)s::jsonb))
+        AND s.who <> s.kind
+      FOR UPDATE OF s SKIP LOCKED
+    )
+  )
+
 -- name: lock_fair_pools
 -- :pools. With the virtual time that claims have come to.
 SELECT pool, clocks
@@ -198,6 +212,7 @@ LEFT JOIN LATERAL (
     SELECT n.id, n.tenant, n.values_json, n.vtime
     FROM jobpool.lanes AS n
     WHERE %(fair)s::text = 'kind'
+      AND t.who = t.kind
       AND n.pool = %(pool)s::text
       AND n.kind = t.kind
       AND n.rank = t.priority
@@ -277,7 +292,7 @@ WHERE s.id = seen.id
   AND NOT EXISTS (
     SELECT 1
     FROM jobpool.lanes AS l
-    WHERE seen.fair = 'kind'
+    WHERE seen.fair = 'kind' AND s.who = s.kind
       AND l.pool = s.pool AND l.kind = s.kind AND l.rank = s.priority
       AND l.waits AND l.open_at_ms = 0 AND l.blocked_by IS NULL
     OFFSET 0

@@ -7,6 +7,11 @@ SELECT value FROM json_each(:pools)
 WHERE true
 ON CONFLICT (pool) DO NOTHING
 
+-- name: drop_tenants_shares
+-- :pools that are fair by kind. They may have been fair by tenant before.
+DELETE FROM jobpool_shares
+WHERE pool IN (SELECT value FROM json_each(:pools)) AND who <> kind
+
 -- name: lock_fair_pools
 -- :pools. With the virtual time that claims have come to.
 SELECT pool, clocks
@@ -173,7 +178,7 @@ LEFT JOIN jobpool_lanes AS l ON l.id IN (
   FROM (
     SELECT n.id
     FROM jobpool_lanes AS n
-    WHERE :fair = 'kind'
+    WHERE :fair = 'kind' AND t.who = t.kind
       AND n.pool = :pool AND n.kind = t.kind AND n.rank = t.priority
       AND n.waits = 1 AND n.open_at_ms = 0 AND n.blocked_by IS NULL
       AND n.id NOT IN (SELECT value FROM json_each(:spent))
@@ -246,7 +251,7 @@ WHERE id IN (
     AND NOT EXISTS (
       SELECT 1
       FROM jobpool_lanes AS l
-      WHERE json_extract(seen.value, '$[1]') = 'kind'
+      WHERE json_extract(seen.value, '$[1]') = 'kind' AND s.who = s.kind
         AND l.pool = s.pool AND l.kind = s.kind AND l.rank = s.priority
         AND l.waits = 1 AND l.open_at_ms = 0 AND l.blocked_by IS NULL
     )
