@@ -21,9 +21,9 @@ from jobpool.core.application.handler_spec import HOOK_DEAD, HOOK_QUARANTINED
 from jobpool.core.jobs.job import FINISHED, Job
 from jobpool.errors import UsageError
 from jobpool.operations.action import Action, Change, Done, Step
-from jobpool.operations.id_ranges import ranges
 from jobpool.operations.principal import Principal
 from jobpool.operations.selection import Selection, matching
+from jobpool.operations.trail.id_ranges import ranges
 from jobpool.store.protocol import Store
 from jobpool.store.records.operating import AuditFilter, AuditRow, Belongings, Filter
 

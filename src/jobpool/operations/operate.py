@@ -19,7 +19,6 @@ from jobpool.errors import Forbidden, StoreRefused, UsageError
 from jobpool.operations.action import Action, Change, Done, Step
 from jobpool.operations.arguments.replay import Replay
 from jobpool.operations.erasure import Erase
-from jobpool.operations.id_ranges import IdRanges
 from jobpool.operations.jobs import Cancel, Release, Retry
 from jobpool.operations.principal import NAME_MAX, Principal, Role
 from jobpool.operations.queue import (
@@ -44,6 +43,7 @@ from jobpool.operations.schedules import (
     ResumeSchedule,
     RunSchedule,
 )
+from jobpool.operations.trail.id_ranges import IdRanges
 from jobpool.store.protocol import Store
 from jobpool.store.records.operating import AuditEntry, AuditFilter
 from jobpool.store.statements.validation import clean_text

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jobpool.core.jobs.job import Job
-from jobpool.operations.id_ranges import IdRanges
+from jobpool.operations.trail.id_ranges import IdRanges
 from jobpool.store.protocol import Store
 from jobpool.store.records.operating import Filter
 

@@ -12,7 +12,7 @@ from jobpool.operations.jobs import Cancel, Retry
 from jobpool.operations.operate import operate
 from jobpool.operations.principal import Principal, Role
 from jobpool.operations.selection import Selection
-from jobpool.operations.trail import entries
+from jobpool.operations.trail.entries import entries
 from jobpool.store.records.operating import AuditFilter, Filter
 from support.store.storing import ended, lease, new_job
 

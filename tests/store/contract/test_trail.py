@@ -2,13 +2,13 @@
 
 import pytest
 
-from jobpool.operations.id_ranges import RANGES_MAX
 from jobpool.operations.jobs import Cancel, Retry
 from jobpool.operations.operate import operate
 from jobpool.operations.principal import Principal, Role
 from jobpool.operations.queue import Enqueue, Pause
 from jobpool.operations.selection import Selection
-from jobpool.operations.trail import entries, target_of
+from jobpool.operations.trail.entries import entries, target_of
+from jobpool.operations.trail.id_ranges import RANGES_MAX
 from jobpool.store.records.operating import AuditEntry, AuditFilter, Filter
 from support.store.storing import new_job
 
@@ -101,7 +101,7 @@ def test_what_another_program_wrote_names_nothing(store, target):
 
 def test_a_listing_is_bounded_and_complete(store, monkeypatch):
     """Over any number of pages."""
-    monkeypatch.setattr("jobpool.operations.trail._PAGE", 3)
+    monkeypatch.setattr("jobpool.operations.trail.entries._PAGE", 3)
     for number in range(8):
         store.audit(
             AuditEntry(

@@ -22,7 +22,7 @@ from jobpool.cli.output import (
 )
 from jobpool.core.event_lines import iso_time
 from jobpool.core.units import show_duration
-from jobpool.operations.trail import Entry, entries, target_of
+from jobpool.operations.trail.entries import Entry, entries, target_of
 from jobpool.store.records.operating import AuditFilter, AuditRow
 
 _MAYBE = "may include this job"

@@ -15,7 +15,7 @@ from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.rules.quotas.budget import counted_like
 from jobpool.errors import JobNotFound, StoreRefused
 from jobpool.operations.redaction import Redactor
-from jobpool.operations.trail import Entry, entries
+from jobpool.operations.trail.entries import Entry, entries
 from jobpool.store.protocol import Store
 from jobpool.store.records.jobs import KeptOutput
 from jobpool.store.records.operating import AuditFilter, Filter

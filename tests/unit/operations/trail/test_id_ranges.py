@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.operations.id_ranges import RANGES_MAX, IdRanges, names
+from jobpool.operations.trail.id_ranges import RANGES_MAX, IdRanges, names
 
 
 def text_of(*batches):
