@@ -1,8 +1,9 @@
-"""Refs: job ids that cannot be guessed, for URLs and other systems.
+"""Refs: ids of jobs and flows that cannot be guessed, for URLs and other systems.
 
-A ref is a job's id with a keyed digest of it (`BLAKE2b`, 128 bits). The key is random,
+A ref is an id with a keyed digest of it (`BLAKE2b`, 128 bits). The key is random,
 one for each store, and stays with it when it is moved or restored. So a ref needs no
-column and no index, and is checked without a query. It does not hide the id.
+column and no index, and is checked without a query. It does not hide the id. A flow's
+begins with ``flow-``, and its digest is none that a job has.
 """
 
 from __future__ import annotations
@@ -21,20 +22,47 @@ def ref_of(job_id: int, key: bytes) -> str:
         job_id: the job.
         key: the store's, of 1 to 64 bytes.
     """
-    digest = hashlib.blake2b(str(job_id).encode(), digest_size=_DIGEST_BYTES, key=key)
-    text = b32encode(digest.digest()).decode().rstrip("=").lower()
-    return f"{job_id}-{text}"
+    return f"{job_id}-{_digest(str(job_id), key)}"
+
+
+def flow_ref_of(flow_id: int, key: bytes) -> str:
+    """Return a flow's ref, such as ``flow-7-mfrggzdfmztwq2lknnwg23tpoa``."""
+    head = f"{_FLOW}{flow_id}"
+    return f"{head}-{_digest(head, key)}"
 
 
 def id_of(ref: str, key: bytes) -> int | None:
     """Return the job of a ref; None: it is not a ref of this store."""
+    job_id = _claimed(ref)
+    if job_id is None or not _is_same(ref, ref_of(job_id, key)):
+        return None
+    return job_id
+
+
+def flow_id_of(ref: str, key: bytes) -> int | None:
+    """Return the flow of a ref; None: it is not a ref of this store."""
+    flow_id = _claimed(ref.removeprefix(_FLOW))
+    if flow_id is None or not _is_same(ref, flow_ref_of(flow_id, key)):
+        return None
+    return flow_id
+
+
+def _digest(text: str, key: bytes) -> str:
+    digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES, key=key)
+    return b32encode(digest.digest()).decode().rstrip("=").lower()
+
+
+def _claimed(ref: str) -> int | None:
+    """Return the id that a ref says it is of."""
     head, _, _ = ref.partition("-")
     if not (head.isascii() and head.isdigit() and len(head) < _ID_DIGITS_MAX):
         return None
-    job_id = int(head)
-    expected = ref_of(job_id, key).encode()
-    is_ours = hmac.compare_digest(expected, ref.encode("utf-8", "replace"))
-    return job_id if is_ours else None
+    return int(head)
 
 
+def _is_same(ref: str, expected: str) -> bool:
+    return hmac.compare_digest(expected.encode(), ref.encode("utf-8", "replace"))
+
+
+_FLOW = "flow-"
 _ID_DIGITS_MAX = 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobpool.core.jobs.ref import id_of, ref_of
+from jobpool.core.jobs.ref import flow_id_of, flow_ref_of, id_of, ref_of
 
 KEY = b"k" * 16
 
@@ -43,3 +43,13 @@ def test_a_ref_is_not_transferred_to_another_id():
 def test_other_text_is_no_ref(text):
     """However long or foreign: None, without an error."""
     assert id_of(text, KEY) is None
+
+
+def test_a_flow_has_another_ref_than_the_job_with_its_number():
+    """Neither is taken for the other, also with the other's digest."""
+    job, flow = ref_of(7, KEY), flow_ref_of(7, KEY)
+    assert flow_id_of(flow, KEY) == 7
+    assert id_of(flow, KEY) is flow_id_of(job, KEY) is None
+    assert flow_id_of(f"flow-{job}", KEY) is None
+    assert id_of(flow.removeprefix("flow-"), KEY) is None
+    assert flow_id_of(flow, b"x" * 16) is None
