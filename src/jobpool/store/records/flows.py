@@ -67,6 +67,12 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of the steps before it, and how they must have ended."""
     jobs: Mapping[JobState, int] = msgspec.field(default_factory=dict)
     """How many of its members are in which state; replaced ones do not count."""
+    first_job: int | None = None
+    """The lowest id of these members; None: it has none."""
+    began_ms: int | None = None
+    """The first of their `started_at_ms`: of each, when its newest attempt began."""
+    ended_ms: int | None = None
+    """The last of their `finished_at_ms`."""
 
 
 class FlowDetail(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,77 @@
+"""Flows and steps as lists and ``--json`` show them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobpool.cli.admin.flows.critical import critical_path
+from jobpool.cli.admin.flows.words import all_jobs, state_word, took_s
+from jobpool.cli.output import ago, seconds
+from jobpool.core.event_lines import iso_time
+from jobpool.store.records.flows import FlowDetail, FlowRow, StepRow
+
+COLUMNS = ("ID", "STATE", "NAME", "TENANT", "CREATED", "TOOK", "KEY")
+
+
+def cells(row: FlowRow, now_ms: int) -> tuple[Any, ...]:
+    """Return a flow's line in the list."""
+    return (
+        row.id,
+        row.state,
+        row.name,
+        row.tenant,
+        ago(row.created_at_ms, now_ms),
+        seconds(age_s(row, now_ms)),
+        row.key,
+    )
+
+
+def age_s(row: FlowRow, now_ms: int) -> float:
+    """Return how long a flow took, or has taken so far."""
+    until_ms = now_ms if row.finished_at_ms is None else row.finished_at_ms
+    return max(0, until_ms - row.created_at_ms) / 1000
+
+
+def flow_object(row: FlowRow) -> dict[str, Any]:
+    """Return a flow for ``--json``."""
+    return {
+        "id": row.id,
+        "ref": row.ref,
+        "name": row.name,
+        "key": row.key,
+        "tenant": row.tenant,
+        "state": row.state,
+        "failure": row.failure,
+        "ending": row.ending,
+        "generation": row.generation,
+        "created_at": iso_time(row.created_at_ms),
+        "finished_at": iso_time(row.finished_at_ms),
+    }
+
+
+def detail_object(found: FlowDetail, now_ms: int) -> dict[str, Any]:
+    """Return a flow with its steps for ``--json``."""
+    return {
+        **flow_object(found.row),
+        "jobs": dict(all_jobs(found.steps)),
+        "critical_path": [one.number for one in critical_path(found.steps)],
+        "steps": [step_object(one, now_ms) for one in found.steps],
+    }
+
+
+def step_object(step: StepRow, now_ms: int) -> dict[str, Any]:
+    """Return a step for ``--json``."""
+    return {
+        "number": step.number,
+        "name": step.name,
+        "state": step.state,
+        "failed": step.failed,
+        "shown": state_word(step),
+        "hook": step.hook,
+        "external": step.external,
+        "until": iso_time(step.until_ms),
+        "after": [{"step": number, "when": when} for number, when in step.after],
+        "jobs": dict(step.jobs),
+        "first_job": step.first_job,
+        "took_s": took_s(step, now_ms),
+    }

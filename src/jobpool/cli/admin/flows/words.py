@@ -1,0 +1,222 @@
+"""What is said of flows and their steps: words, numbers, a bar. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rich.text import Text
+
+from jobpool.cli.output import ago, clock_time, counted, seconds
+from jobpool.core.jobs.flow import Ending, FlowState, Hook, StepState, When
+from jobpool.core.jobs.job import FINISHED, JobState
+from jobpool.core.safe_text import one_line
+from jobpool.operations.trail.id_ranges import IdRanges
+from jobpool.store.records.flows import FlowRow, StepRow
+
+Jobs = Mapping[JobState, int]
+"""How many are in which state."""
+
+_BAD = (JobState.DEAD, JobState.QUARANTINED, JobState.CANCELED)
+_BAR = (
+    ((JobState.SUCCEEDED,), "█", "green"),
+    (_BAD, "▚", "red"),
+    ((JobState.LEASED,), "▒", "cyan"),
+)
+"""From left to right: how jobs have ended, and what runs."""
+_TO_COME = ("░", "dim")
+_SIGNS = {
+    "done": ("✔", "green"),
+    "failed": ("✘", "bold red"),
+    "running": ("●", "cyan"),
+    "asks": ("?", "bold yellow"),
+    "skipped": ("⊘", "dim"),
+    "skipping": ("⊘", "dim"),
+    "closed": ("·", "dim"),
+}
+_BEGINS = {
+    When.SUCCEEDED: "after {}",
+    When.FAILED: "if {} fails",
+    When.FINISHED: "once {} has ended",
+}
+_HOOKS = {
+    Hook.SUCCESS: "if the flow succeeds",
+    Hook.FAILURE: "if the flow fails",
+    Hook.FINISH: "at the flow's end",
+}
+_ENDINGS = {
+    Ending.FAIL: "a step has failed: nothing more begins but hooks",
+    Ending.CANCEL: "somebody canceled it: nothing more begins but hooks",
+}
+_WAITING = (
+    (JobState.LEASED, "{} running"),
+    (JobState.RUNNABLE, "{} due, waiting for a slot"),
+    (JobState.PENDING, "{} not due yet, or waiting for another attempt"),
+    (JobState.WAITING, "{} to be opened by a supervisor's next look"),
+)
+_NAME_MAX = 40
+_TURNS_MAX = 5
+
+
+def all_jobs(steps: Iterable[StepRow]) -> Counter[JobState]:
+    """Add up the members of steps."""
+    total: Counter[JobState] = Counter()
+    for step in steps:
+        total.update(step.jobs)
+    return total
+
+
+def bar(jobs: Jobs, width: int) -> Text:
+    """Return a bar of so many columns; what there is of anything is seen.
+
+    Args:
+        jobs: whose states it shows.
+        width: at least 16.
+    """
+    total = sum(jobs.values())
+    parts = [
+        (sum(jobs.get(one, 0) for one in states), sign, style)
+        for states, sign, style in _BAR
+    ]
+    parts.append((total - sum(count for count, _, _ in parts), *_TO_COME))
+    columns = [max(1, width * count // total) if count else 0 for count, _, _ in parts]
+    columns[columns.index(max(columns))] += width - sum(columns)
+    drawn = Text()
+    for (_, sign, style), count in zip(parts, columns, strict=True):
+        drawn.append(sign * count, style)
+    return drawn
+
+
+def count_words(jobs: Jobs) -> str:
+    """Return how far the jobs of a flow are."""
+    total = sum(jobs.values())
+    ended = sum(jobs.get(state, 0) for state in FINISHED)
+    parts = [f"{ended:,} of {counted_many(total, 'job')} ended"]
+    parts += [f"{jobs[state]:,} {state}" for state in _BAD if jobs.get(state)]
+    if running := jobs.get(JobState.LEASED, 0):
+        parts.append(f"{running:,} running")
+    return ", ".join(parts)
+
+
+def counted_many(number: int, noun: str) -> str:
+    """Return a number that may be large with its noun."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def state_word(step: StepRow) -> str:
+    """Return a step's state in one word, as people ask for it."""
+    if step.state is StepState.DONE and step.failed:
+        return "failed"
+    if step.state is not StepState.READY:
+        return step.state.value
+    if step.external:
+        return "asks"
+    return "running" if step.jobs.get(JobState.LEASED) else "ready"
+
+
+def label(step: StepRow, stem: str = "") -> Text:
+    """Return a step's place in the tree, its sign, its number and its name."""
+    sign, style = _SIGNS.get(state_word(step), ("◌", "cyan"))
+    text = Text().append(stem, "dim").append(f"{sign} ", style)
+    text.append(f"{step.number} ", "dim")
+    return text.append(one_line(step.name, _NAME_MAX), "bold" if style != "dim" else "")
+
+
+def begins_words(step: StepRow) -> str:
+    """Return after what a step begins; "": at once."""
+    if step.hook is not None:
+        return _HOOKS[step.hook]
+    return ", ".join(
+        words.format(_numbers(numbers))
+        for when, words in _BEGINS.items()
+        if (numbers := [number for number, one in step.after if one is when])
+    )
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    ranges = IdRanges()
+    ranges.add(numbers)
+    return str(ranges).replace(",", ", ")
+
+
+def jobs_words(step: StepRow) -> str | None:
+    """Return a step's job, or how many of its jobs have ended; None: it has none."""
+    total = sum(step.jobs.values())
+    if total == 1:
+        return f"job {step.first_job}"
+    ended = sum(step.jobs.get(state, 0) for state in FINISHED)
+    return f"{ended:,} of {total:,}" if total else None
+
+
+def took_s(step: StepRow, now_ms: int) -> float | None:
+    """Return how long a step ran, or has been running; None: it has not begun."""
+    if step.began_ms is None:
+        return None
+    if step.state is StepState.READY:
+        return max(0, now_ms - step.began_ms) / 1000
+    if step.ended_ms is None:
+        return None
+    return max(0, step.ended_ms - step.began_ms) / 1000
+
+
+def path_words(path: Sequence[StepRow], now_ms: int) -> str:
+    """Return a critical path with the times of its steps."""
+    parts = []
+    for step in path:
+        took = seconds(took_s(step, now_ms))
+        so_far = " so far" if step.state is StepState.READY else ""
+        time = f" ({took}{so_far})" if took else ""
+        parts.append(f"{step.number} {one_line(step.name, _NAME_MAX)}{time}")
+    return " → ".join(parts)
+
+
+def waits_words(
+    row: FlowRow, steps: Sequence[StepRow], now_ms: int, *, is_served: bool
+) -> Iterator[str]:
+    """Yield what an unfinished flow waits for; what to do stands beside it.
+
+    Args:
+        row: the flow.
+        steps: all of them.
+        now_ms: the store's clock, or one that is near it.
+        is_served: a supervisor lives that could take it further.
+    """
+    if row.finished_at_ms is not None:
+        return
+    if row.state is FlowState.BUILDING:
+        yield "whoever enqueues it has not stored all of it yet"
+        return
+    if row.state is FlowState.PAUSED:
+        yield f"it is paused; nothing of it begins until: jobpool flows resume {row.id}"
+    turns = [one for one in steps if one.state is StepState.READY]
+    for step in turns[:_TURNS_MAX]:
+        yield f"step {step.number} {step.name}: {_turn_words(step, now_ms)}"
+    if (more := len(turns) - _TURNS_MAX) > 0:
+        yield f"{counted(more, 'more step')} under way"
+    if not turns and row.state is not FlowState.PAUSED:
+        yield "a supervisor's next look at it, which opens what is next"
+    if not is_served:
+        yield "no supervisor is alive: nothing begins until one is"
+
+
+def _turn_words(step: StepRow, now_ms: int) -> str:
+    """Return what keeps a ready step from being done."""
+    if not step.external:
+        parts = [
+            words.format(counted_many(count, "job"))
+            for state, words in _WAITING
+            if (count := step.jobs.get(state, 0))
+        ]
+        return ", ".join(parts) or "a supervisor's next look at it"
+    until = ""
+    if step.until_ms is not None:
+        when = clock_time(step.until_ms)
+        until = f", else it fails {ago(step.until_ms, now_ms)}, at {when}"
+    return f"somebody's approval: jobpool flows approve {step.first_job}{until}"
+
+
+def ending_words(row: FlowRow) -> str:
+    """Return why nothing more of a flow begins; "": no reason, or it has ended."""
+    if row.ending is None or row.finished_at_ms is not None:
+        return ""
+    return _ENDINGS[row.ending]
