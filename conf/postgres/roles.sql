@@ -114,6 +114,7 @@ GRANT SELECT ON
   :"schema".misfits, :"schema".running, :"schema".outputs, :"schema".sketches,
   :"schema".quotas, :"schema".tenants, :"schema".lanes, :"schema".buckets,
   :"schema".permits, :"schema".debounced, :"schema".debounced_records,
+  :"schema".flows, :"schema".steps, :"schema".edges,
   :"schema".stats, :"schema".figures, :"schema".oldest_runnable
 TO jobpool_producer;
 
@@ -121,8 +122,13 @@ TO jobpool_producer;
 GRANT INSERT (
   id, kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, lane, quota_values, payload
+  codec, lane, quota_values, payload, step, generation
 ) ON :"schema".jobs TO jobpool_producer;
+
+-- To make flows, and to cancel, pause and retry them. Whoever ends a member leaves a note
+-- of that. Supervisors do what follows from it.
+GRANT INSERT, UPDATE ON :"schema".flows, :"schema".steps TO jobpool_producer;
+GRANT INSERT ON :"schema".edges, :"schema".flow_notes TO jobpool_producer;
 
 -- Whoever makes a job of a lane runnable leaves a note of that.
 GRANT INSERT ON :"schema".lane_notes TO jobpool_producer;
