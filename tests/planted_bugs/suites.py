@@ -170,7 +170,7 @@ SUITE_BUGS = (
         "tests/store/sqlite/test_restore.py",
         (
             Edit(
-                "core/rules/restoring.py",
+                "core/rules/repairs/restoring.py",
                 "    after = counter + _jump(backup_age_s)\n    if after > TOKENS_MAX",
                 "    after = counter\n    if after > TOKENS_MAX",
             ),

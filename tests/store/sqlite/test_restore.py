@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobpool.cli.root import cli
-from jobpool.core.rules.restoring import TOKENS_MAX
+from jobpool.core.rules.repairs.restoring import TOKENS_MAX
 from jobpool.errors import OutcomeUnknown, StoreUnavailable, StoreWentBack
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.opening import open_store

@@ -27,7 +27,7 @@ from jobpool.cli.output import (
 from jobpool.cli.presence import holder
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.job import UNFINISHED
-from jobpool.core.rules.restoring import age_s, ids_after, tokens_after
+from jobpool.core.rules.repairs.restoring import age_s, ids_after, tokens_after
 from jobpool.core.units import show_duration
 from jobpool.errors import UsageError
 from jobpool.operations.queue import Restored

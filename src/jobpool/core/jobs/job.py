@@ -289,7 +289,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Blocks a bucket for everybody, once the settlement is accepted."""
     unknown_for_ms: int | None = None
     """Set if the job's arguments did not fit: the job is handed back instead, until
-    no supervisor has fitted it for this long (`core.rules.misfit`)."""
+    no supervisor has fitted it for this long (`core.rules.repairs.misfit`)."""
     fits: bool = False
     """The arguments did fit, after another supervisor found that they do not."""
     charge: Charge = Charge()

@@ -29,7 +29,7 @@ SNOOZE_MIN_S, SNOOZE_MAX_S = 1.0, 7 * 86400.0
 
 
 UNKNOWN_FOR_S = 600.0
-"""How long a job waits whose arguments fit no supervisor (`core.rules.misfit`)."""
+"""How long a job waits whose arguments fit no supervisor (`repairs.misfit`)."""
 
 
 class Rerun(StrEnum):

@@ -10,7 +10,7 @@ import msgspec
 
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import JobState, Settlement
-from jobpool.core.rules.misfit import Knowledge, wait_for
+from jobpool.core.rules.repairs.misfit import Knowledge, wait_for
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.tables.rows import Row
 from jobpool.store.records.jobs import MisfitRow

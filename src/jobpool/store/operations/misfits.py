@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from jobpool.core.jobs.job import Lease, Settlement
-from jobpool.core.rules.misfit import Knowledge, wait_for
+from jobpool.core.rules.repairs.misfit import Knowledge, wait_for
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Session
 

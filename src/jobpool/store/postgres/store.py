@@ -17,7 +17,7 @@ from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import Enqueued, JobState, NewJob, Settlement
 from jobpool.core.jobs.uniform_batch import payloads_of
 from jobpool.core.rules.admission import Admission
-from jobpool.core.rules.restoring import TOKEN_BITS
+from jobpool.core.rules.repairs.restoring import TOKEN_BITS
 from jobpool.core.rules.run_report import StoreReport
 from jobpool.errors import StoreError
 from jobpool.store.contract.watermark import Watermark

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
 from jobpool.core.jobs.uniform_batch import UniformJobs, payloads_of
-from jobpool.core.rules.restoring import TOKEN_BITS, TOKENS_MAX
+from jobpool.core.rules.repairs.restoring import TOKEN_BITS, TOKENS_MAX
 from jobpool.errors import StoreRefused
 from jobpool.store.operations.enqueue import job_rows
 from jobpool.store.operations.settle import has_result, success_row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from jobpool.core.rules.restoring import TOKENS_MAX
+from jobpool.core.rules.repairs.restoring import TOKENS_MAX
 from jobpool.errors import StoreRefused
 from jobpool.store.records.reading import UnfinishedRow
 from jobpool.store.records.runs import Position

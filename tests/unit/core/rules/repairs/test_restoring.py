@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.core.rules.restoring import (
+from jobpool.core.rules.repairs.restoring import (
     CLOCK_ERROR_S,
     GRANTS_PER_S,
     IDS_MAX,
