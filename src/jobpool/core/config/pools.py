@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -95,6 +96,12 @@ def _refuse_unknown_pools(stack: Sequence[Layer], names: Sequence[str]) -> None:
                 )
 
 
+@cache
+def _plain_defaults() -> dict[str, Any]:
+    fields = msgspec.structs.fields(st.PoolSettings)
+    return {field.name: field.default for field in fields}
+
+
 def _pool_defaults(name: str, machine: Machine) -> dict[str, tuple[Any, str]]:
     """Return each option's default, as it would be written, and its origin."""
     sizes = {
@@ -116,9 +123,7 @@ def _pool_defaults(name: str, machine: Machine) -> dict[str, tuple[Any, str]]:
     for key in POOL:
         if _is_limit(key) and key not in defaults:
             defaults[key] = ("none", DEFAULT)
-    plain = {
-        field.name: field.default for field in msgspec.structs.fields(st.PoolSettings)
-    }
+    plain = _plain_defaults()
     for key in POOL:
         if key == "aging":
             defaults[key] = "none", DEFAULT

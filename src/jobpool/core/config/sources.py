@@ -86,7 +86,8 @@ _RENAMED = {"recycle": "recycle_jobs"}
 def field_of(record: type[msgspec.Struct], key: str) -> str:
     """Return the field that holds an option: its name with a unit."""
     name = _RENAMED.get(key, key)
-    fields = {field.name for field in msgspec.structs.fields(record)}
+    # Not msgspec.structs.fields: it evaluates all annotations again at each call.
+    fields = record.__struct_fields__
     return next(f for f in (name, f"{name}_s", f"{name}_bytes") if f in fields)
 
 

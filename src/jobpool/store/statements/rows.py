@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -36,6 +37,8 @@ from jobpool.store.statements.session import Row, Session
 T = TypeVar("T")
 History = dict[int, tuple[PastAttempt, ...]]
 """Past attempts by job."""
+_fields = cache(msgspec.structs.fields)
+"""Evaluates all annotations only once for each record."""
 
 
 class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -211,7 +214,7 @@ def _convert(values: dict[str, Any], record: type[T]) -> T:
         return record(
             **{
                 field.name: _readable(values[field.encode_name], field.type)
-                for field in msgspec.structs.fields(record)  # type: ignore[arg-type]
+                for field in _fields(record)  # type: ignore[arg-type]
             }
         )
     return found
