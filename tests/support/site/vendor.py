@@ -20,6 +20,8 @@ CAP = 6
 """Below the slots of all supervisors of a trial."""
 WORKS_S = 0.01
 """An answer takes so long, so that the cap binds."""
+FULL_S = 10.0
+"""So long, from the first request on, answers wait until the cap is reached."""
 APP = """
 import http.client, urllib.error, urllib.request
 
@@ -75,9 +77,11 @@ class Vendor:
         self.ledger = []
         self._per_s = per_s
         self._lock = threading.Lock()
+        self._came = threading.Condition(self._lock)
         self._server = None
         self._port = 0
         self._asking = 0
+        self._full_by_s = None
         self.most_at_once = 0
         self.come_up()
 
@@ -109,10 +113,20 @@ class Vendor:
 
     @contextmanager
     def asked(self):
-        """Count a request that is under way."""
-        with self._lock:
+        """Count a request that is under way.
+
+        The first ones wait for each other: on a busy machine, too, as many meet here as
+        may. Whoever is let in beyond them is counted like them.
+        """
+        with self._came:
             self._asking += 1
             self.most_at_once = max(self.most_at_once, self._asking)
+            self._came.notify_all()
+            now_s = time.monotonic()
+            self._full_by_s = self._full_by_s or now_s + FULL_S
+            self._came.wait_for(
+                lambda: self.most_at_once >= CAP, max(0.0, self._full_by_s - now_s)
+            )
         try:
             time.sleep(WORKS_S)
             yield
