@@ -148,7 +148,7 @@ class Member(Service):
         return [
             (pid, process_start_time(pid))
             for pid in children_of(self.pid)
-            if pid not in own and b"spawn_main" in _read(f"/proc/{pid}/cmdline")
+            if pid not in own and b"fresh.begin" in _read(f"/proc/{pid}/cmdline")
         ]
 
 

@@ -93,6 +93,7 @@ def state(_):
     sys.stdout.flush()
     return {
         "cwd": os.getcwd(),
+        "argv": sys.argv,
         "umask": mask,
         "env": dict(os.environ),
         "sigterm": repr(signal.getsignal(signal.SIGTERM)).split(" at ")[0],

@@ -37,7 +37,7 @@ def test_the_first_zygote_exists_before_the_supervisor():
         assert executor.submit(os._exit, 1).exception(PATIENCE_S)
         assert executor.submit(abs, -3).result(PATIENCE_S) == 3
         assert any(
-            b"multiprocess" in b" ".join(command_of(p)) for p in children_of(host)
+            b"fresh.begin" in b" ".join(command_of(p)) for p in children_of(host)
         )
 
 

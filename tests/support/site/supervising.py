@@ -224,7 +224,7 @@ class Site:
             pid
             for pid in children_of(supervisor.pid)
             if pid not in self.children()
-            and b"spawn_main" in _read(f"/proc/{pid}/cmdline")
+            and b"fresh.begin" in _read(f"/proc/{pid}/cmdline")
         )
 
     def wait_nobody(self, timeout_s=PATIENCE_S):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import multiprocess
-
 from jobpool.core.jobs.budget import attempt_words
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.units import show_duration, show_size
@@ -32,7 +30,6 @@ _OWN_FRAMES = tuple(
     for path in (
         _PACKAGE / "executor",
         _PACKAGE / "sandbox",
-        Path(multiprocess.__file__).parent,
         "<string>",
     )
 )

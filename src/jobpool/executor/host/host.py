@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-from multiprocess import resource_tracker
 
 from jobpool.core.config.settings import PoolSettings, Settings
 from jobpool.core.events.event import Event
@@ -132,8 +131,6 @@ class Host:
             self._over.set()
             self._wire.wake()
             thread.join(FLUSH_S)
-            # Where the caller adopts orphans, this one would be left to it.
-            resource_tracker._resource_tracker._stop()  # noqa: SLF001 - no public way
             for directory in setup.directories:
                 remove_tree(directory)
 

@@ -172,7 +172,6 @@ class Child:
         setup.replace_sockets(inherited.sockets)
         setup.write_stacks_to(self._fds.stack)
         setup.set_signals(self._on_soft_timeout, self._soft_memory.on_signal)
-        setup.forget_multiprocess()
         watch_forks(self._become_copy)
         running.enter(_NO_ATTEMPT, None)
         running.set_restorer(self._between)

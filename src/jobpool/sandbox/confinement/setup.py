@@ -27,9 +27,6 @@ from os import close  # before an application can replace it
 from types import FrameType
 from typing import Any
 
-from multiprocess import context as multiprocess_context
-from multiprocess import process as multiprocess_process
-
 from jobpool.sandbox.confinement.data_limit import signed
 from jobpool.sandbox.metering.sampling import backstop_bytes
 from jobpool.sandbox.system.procfs import data_bytes
@@ -74,7 +71,7 @@ def read_stdin() -> None:
 
     A child inherits such a stream from its zygote.
     """
-    if not _reads_stdin(sys.stdin):  # multiprocess may have replaced it
+    if not _reads_stdin(sys.stdin):  # an application may replace it
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives on
 
 
@@ -166,13 +163,3 @@ def write_stacks_to(stack_fd: int) -> None:
     """
     faulthandler.enable(file=stack_fd, all_threads=True)
     faulthandler.register(signal.SIGUSR2, file=stack_fd, all_threads=True)
-
-
-def forget_multiprocess() -> None:
-    """Let handlers use multiprocess as in a program of their own.
-
-    A fork of a daemon process may not have children, and would keep the zygote's start
-    method.
-    """
-    multiprocess_process.current_process()._config["daemon"] = False  # noqa: SLF001 - no public way
-    multiprocess_context._default_context._actual_context = None  # noqa: SLF001 - no public way

@@ -1,14 +1,8 @@
 """The supervisor's handle of a zygote: starts it, requests children, sees its end.
 
-Theory of operation. `multiprocess` starts the zygote by exec (its "spawn" context),
-unless one was forked before there was a supervisor (`prefork`). Three things are set
-up for that start and undone right after it:
-
-- ``__main__`` is masked, or the console script would be imported again there;
-- the environment is that of the children, with the run's marker, by which a later
-  supervisor finds whatever is left of this run;
-- signals are blocked, so that a terminal's Ctrl-C does not hit the zygote before it
-  has its own session.
+Theory of operation. The zygote is started by exec (`fresh`), unless one was forked
+before there was a supervisor (`prefork`). Its environment is that of the children, with
+the run's marker, by which a later supervisor finds whatever is left of this run.
 
 The zygote's end is seen on its socket or on a pidfd, whichever is first: its socket
 does not end while a process that it has forked holds it, which may be for ever (a
@@ -18,22 +12,14 @@ is limited: the descriptors sent with them count against this process until rece
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import select
 import signal
 import socket
-import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from types import ModuleType
-from typing import Any
-
-import multiprocess
-from multiprocess import resource_tracker
 
 from jobpool.core.isolation.measures import Enclosure
 from jobpool.sandbox.protocol.messages import (
@@ -53,20 +39,15 @@ from jobpool.sandbox.system.procfs import (
     require_linux,
     resident_bytes,
 )
-from jobpool.sandbox.zygote.prefork import Preforked, take
-from jobpool.sandbox.zygote.zygote import zygote_main
+from jobpool.sandbox.zygote.fresh import start_fresh
+from jobpool.sandbox.zygote.prefork import take
+from jobpool.sandbox.zygote.process import ZygoteProcess
 
 RUN_VARIABLE = "JOBPOOL_RUN"
 """Names the run in the environment of all its processes."""
 IN_FLIGHT_MAX = 16
 ENDING_MS = 100
 _RECEIVE_BYTES = 256 * 1024
-
-
-def helper_pids() -> frozenset[int]:
-    """Return the children of this process that are multiprocess's own helpers."""
-    pid = resource_tracker._resource_tracker._pid  # noqa: SLF001 - no public way
-    return frozenset() if pid is None else frozenset({pid})
 
 
 class Zygote:
@@ -79,16 +60,16 @@ class Zygote:
         sentinel: a pidfd; readable when it has ended.
     """
 
-    def __init__(self, pool: str, process: Any, control: socket.socket) -> None:
+    def __init__(self, pool: str, process: ZygoteProcess) -> None:
         self.pool = pool
-        self.pid: int = process.pid
+        self.pid = process.pid
         self._process = process
-        self._socket = control
+        self._socket = process.control
         self._either = select.epoll()
         self._end = select.poll()
         self.sentinel = os.pidfd_open(self.pid)
         try:
-            for one in (control.fileno(), self.sentinel):
+            for one in (self._socket.fileno(), self.sentinel):
                 self._either.register(one, select.EPOLLIN)
         except OSError:
             os.close(self.sentinel)
@@ -99,8 +80,6 @@ class Zygote:
         self._waiting: deque[tuple[Fork, list[int]]] = deque()
         self._in_flight = 0
         self._is_ours_to_kill = False
-        # Before multiprocess's own exit handler, which would wait for the zygote.
-        atexit.register(self.close)
 
     @classmethod
     def start(
@@ -137,13 +116,14 @@ class Zygote:
         """
         require_linux()
         become_subreaper()
-        process, ours = _preforked(run_id, env) or _spawned(pool, run_id, env)
+        environment = _environment(run_id, env)
+        process = _preforked(environment) or start_fresh(environment)
         try:
-            ours.setblocking(False)
-            zygote = cls(pool, process, ours)
+            process.control.setblocking(False)
+            zygote = cls(pool, process)
             zygote._socket.send(encode(Load(app, directory, preload, fence, cgroup)))
         except BaseException:
-            ours.close()
+            process.control.close()
             raise
         return zygote
 
@@ -208,8 +188,7 @@ class Zygote:
 
     def exit_status(self) -> int | None:
         """Return its exit code, negative for a signal; None while it runs."""
-        status: int | None = self._process.exitcode
-        return status
+        return self._process.exitcode
 
     def rss_bytes(self) -> int:
         """Return its resident memory; 0 when it is gone."""
@@ -224,15 +203,10 @@ class Zygote:
         if self.exit_status() is None:
             os.kill(self.pid, signal.SIGKILL)
 
-    def abandon(self) -> None:
-        """Make multiprocess forget it, which would wait for its end at our exit."""
-        multiprocess.process._children.discard(self._process)  # noqa: SLF001 - no public way
-
     def close(self) -> None:
         """Close its socket: if it lives, it kills its children's trees and ends."""
         if self.sentinel < 0:
             return
-        atexit.unregister(self.close)
         self._either.close()
         self._socket.close()
         os.close(self.sentinel)
@@ -258,74 +232,28 @@ class Zygote:
         return True
 
 
-def _preforked(
-    run_id: str, env: tuple[str, ...] | None
-) -> tuple[Preforked, socket.socket] | None:
+def _preforked(environment: Mapping[bytes, bytes]) -> ZygoteProcess | None:
     """Make the preforked process a zygote; None: there is none."""
     process = take()
     if process is None:
         return None
     try:
-        with _environment(run_id, env):
-            process.begin(dict(os.environb))
+        process.begin(environment)
     except OSError:
         process.control.close()
         return None  # it was killed
-    return process, process.control
+    return process
 
 
-def _spawned(
-    pool: str, run_id: str, env: tuple[str, ...] | None
-) -> tuple[Any, socket.socket]:
-    ours, theirs = socket.socketpair()
-    try:
-        with theirs, _main_masked(), _environment(run_id, env), _signals_blocked():
-            process = multiprocess.get_context("spawn").Process(
-                target=zygote_main,
-                args=(theirs,),
-                name=f"jobpool-zygote-{pool}",
-                daemon=True,
-            )
-            process.start()
-    except BaseException:
-        ours.close()
-        raise
-    return process, ours
-
-
-@contextmanager
-def _main_masked() -> Iterator[None]:
-    real = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = real
-
-
-@contextmanager
-def _environment(run_id: str, names: tuple[str, ...] | None) -> Iterator[None]:
-    before = dict(os.environ)
-    try:
-        if names is not None:
-            for name in before:
-                if not any(fnmatchcase(name, one) for one in names):
-                    del os.environ[name]
-        os.environ[RUN_VARIABLE] = run_id
-        yield
-    finally:
-        os.environ.pop(RUN_VARIABLE, None)
-        os.environ.update(before)
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    blocked = {signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _environment(run_id: str, names: tuple[str, ...] | None) -> dict[bytes, bytes]:
+    """Return a zygote's environment: our variables of these names, and the marker."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if names is None or any(fnmatchcase(name, one) for one in names)
+    }
+    kept[RUN_VARIABLE] = run_id
+    return {os.fsencode(name): os.fsencode(value) for name, value in kept.items()}
 
 
 def _duplicates(fds: Sequence[int]) -> list[int]:

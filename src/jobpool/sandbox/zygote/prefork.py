@@ -12,12 +12,13 @@ from __future__ import annotations
 import importlib
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import msgspec
 
 from jobpool.sandbox.confinement import seccomp
+from jobpool.sandbox.zygote.process import ZygoteProcess
 from jobpool.sandbox.zygote.zygote import zygote_main
 
 _FDS_MAX = 2**20
@@ -26,32 +27,10 @@ _STDERR = 2
 _waiting: list[Preforked] = []
 
 
-class Preforked:
-    """The preforked process, used like a ``Process`` of multiprocess.
+class Preforked(ZygoteProcess):
+    """The preforked process."""
 
-    Attributes:
-        pid: its process id.
-        control: the socket to it.
-    """
-
-    def __init__(self, pid: int, control: socket.socket) -> None:
-        self.pid = pid
-        self.control = control
-        self._status: int | None = None
-
-    @property
-    def exitcode(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
-        if self._status is None:
-            try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:
-                return None  # as in multiprocess
-            if pid:
-                self._status = os.waitstatus_to_exitcode(status)
-        return self._status
-
-    def begin(self, environment: dict[bytes, bytes]) -> None:
+    def begin(self, environment: Mapping[bytes, bytes]) -> None:
         """Make it a zygote in this environment.
 
         Raises:

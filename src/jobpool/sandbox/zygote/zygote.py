@@ -35,8 +35,6 @@ from collections.abc import Iterable
 from select import POLLIN, poll, select
 from typing import Any, NoReturn
 
-from multiprocess import parent_process, resource_tracker
-
 from jobpool.core.application import current
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.isolation.measures import Enclosure
@@ -79,19 +77,19 @@ _CHILD_FDS = len(ChildFds._fields)
 _STANDARD_FDS = (0, 1, 2)
 
 
-def zygote_main(control: socket.socket, supervisor: int | None = None) -> NoReturn:
+def zygote_main(control: socket.socket, supervisor: int) -> NoReturn:
     """Run as a zygote. Ends the process and never returns.
 
     Args:
         control: the socket to the supervisor; its end means the supervisor's death.
-        supervisor: its pid; None: multiprocess knows it.
+        supervisor: its pid.
     """
     status = 1
     try:
         native_code.know()
         intercepted_calls.watch()
         watch_hooks()
-        zygote = Zygote(control, supervisor or parent_process().pid)
+        zygote = Zygote(control, supervisor)
         zygote.serve()
         status = 0
     except BaseException:  # noqa: BLE001 - reported, and nothing may run after it
@@ -108,7 +106,6 @@ class Zygote:
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(signum, ignore_signal)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        _forget_tracker()
         os.dup2(2, 1)  # what an import prints is not the command's output
         read_stdin()
         self._control = control
@@ -349,15 +346,6 @@ class Zygote:
         self._forget_dead()
         for pid, pidfd in self._children.items():
             kill_tree(pid, pidfd)
-
-
-def _forget_tracker() -> None:
-    """Close multiprocess's resource tracker, which hangs if a fork holds its pipe."""
-    tracker = resource_tracker._resource_tracker  # noqa: SLF001 - no public way
-    fd = tracker._fd  # noqa: SLF001 - no public way
-    if fd is not None:
-        os.close(fd)
-    tracker._fd = tracker._pid = None  # noqa: SLF001 - no public way
 
 
 def _open_fds() -> Iterable[int]:

@@ -3,7 +3,7 @@
 Theory of operation. A pool has one zygote that forks for it. During a reload there is a
 second one, which takes over once it has loaded the application. The former one stays
 while it has children, because it guards them: it would kill their trees if this process
-died. Zygotes are multiprocess's children and are reaped through it.
+died.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from jobpool.core.config.settings import PoolSettings, Settings
 from jobpool.core.isolation.measures import Enclosure, variables
 from jobpool.core.units import show_size
-from jobpool.sandbox.handles.zygote import Zygote, helper_pids
+from jobpool.sandbox.handles.zygote import Zygote
 from jobpool.sandbox.protocol.messages import Forked, ForkFailed, Loaded, LoadFailed
 from jobpool.sandbox.system import reserve_fds
 from jobpool.sandbox.system.procfs import process_start_time
@@ -168,10 +168,10 @@ class Zygotes:
             self._let_go(kept)
 
     def pids(self) -> set[int]:
-        """Return the pids of zygotes, and of multiprocess's helpers for them."""
+        """Return the pids of zygotes."""
         self._unreaped = [z for z in self._unreaped if z.exit_status() is None]
         kept = {kept.zygote.pid for kept in self._all()}
-        return kept | {zygote.pid for zygote in self._unreaped} | helper_pids()
+        return kept | {zygote.pid for zygote in self._unreaped}
 
     def spared(self) -> list[int]:
         """Return the pids of zygotes, and the ids of this process's own threads.
@@ -193,8 +193,7 @@ class Zygotes:
         # These may be stopped (SIGSTOP): kill them, so that the end need not wait.
         for zygote in self._reap(0.0):
             zygote.end()
-        for zygote in self._reap(KILLED_S):
-            zygote.abandon()
+        self._reap(KILLED_S)
 
     def _reap(self, patience_s: float) -> list[Zygote]:
         """Wait for the zygotes to end; return those that do not in that time."""
