@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import click
+import psutil
 import pytest
 
 from jobpool import errors
@@ -69,12 +70,13 @@ def test_client_commands_do_not_import_the_supervisor():
         "import sys, click.testing; from jobpool.cli.root import cli; "
         "click.testing.CliRunner().invoke(cli, ['enqueue', 'a', '--store', 'x.db']); "
         "print([m for m in sys.modules if m.split('.')[:2] in "
-        "(['jobpool', 'supervisor'], ['jobpool', 'sandbox']) or m == 'multiprocess'])"
+        "(['jobpool', 'supervisor'], ['jobpool', 'sandbox'])], "
+        "{'psutil', 'rich', 'subprocess'} & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "[] set()"
 
 
 def test_an_unknown_command_is_answered_with_the_nearest():
@@ -413,3 +415,10 @@ def test_the_default_pool_size_follows_the_usable_cores(monkeypatch):
     monkeypatch.setattr(resources, "cpu_quota", lambda: None)
     assert resources.cores() == len(os.sched_getaffinity(0))
     assert resources.memory_bytes() > 2**20
+
+
+def test_the_hosts_memory_is_what_the_host_says(tmp_path):
+    """Also where there is no /proc/meminfo."""
+    total = psutil.virtual_memory().total
+    assert resources.host_memory_bytes() == total
+    assert resources.host_memory_bytes(tmp_path / "none") == total
