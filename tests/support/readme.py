@@ -211,7 +211,8 @@ class Walk:
     def _end_background(self) -> None:
         """Kill what the reader has started with ``&``: it works in the directory."""
         for process in psutil.process_iter():
-            with suppress(psutil.Error):
+            # Of another's directory that cannot be named it is enough to know that.
+            with suppress(psutil.Error, OSError):
                 if process.cwd() == str(self._directory):
                     process.kill()
 
