@@ -97,15 +97,19 @@ def _spread(points: list[Point], count: int, rng: random.Random) -> list[Point]:
     """Return some points: of each operation as many, and of each of its calls.
 
     Most points are where a page is read or memory asked for, and in migrations. What
-    loses or tears data is at the few calls that sync, lock, truncate or unlink.
+    loses or tears data is at the few calls that sync, lock, truncate or unlink. Each
+    fault is among them, the rarest too.
     """
     calls: dict[tuple[str, str], list[Point]] = {}
+    faults: dict[int, Point] = {}
     for point in rng.sample(points, len(points)):
         calls.setdefault((point.operation, point.call), []).append(point)
+        faults.setdefault(point.error, point)
     operations: dict[str, list[list[Point]]] = {}
     for (operation, _), found in rng.sample(list(calls.items()), len(calls)):
         operations.setdefault(operation, []).append(found)
-    return _in_turn(map(_in_turn, operations.values()))[:count]
+    chosen = (*faults.values(), *_in_turn(map(_in_turn, operations.values())))
+    return list(dict.fromkeys(chosen))[:count]
 
 
 def _in_turn(lists: Iterable[list[Point]]) -> list[Point]:
