@@ -1,10 +1,12 @@
-"""What a handler that asks the store is answered when it may not have what it asks."""
+"""What a handler that asks the store is answered."""
 
 from __future__ import annotations
 
-from jobpool.errors import JobpoolError, KeyConflict, QueueFull, UsageError
+from jobpool.errors import JobpoolError, KeyConflict, QueueFull, StoreError, UsageError
 from jobpool.sandbox.protocol.messages import Answer, FrameError, encode
+from jobpool.store.protocol import Store
 from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
 
 
 def may_wait(ask: cmd.Enqueue) -> bool:
@@ -12,7 +14,26 @@ def may_wait(ask: cmd.Enqueue) -> bool:
     return any(job.key is not None or job.unique is not None for job in ask.jobs)
 
 
-def refuse_endless(answer: Answer, job_id: int) -> None:
+def answered(store: Store, ask: cmd.Enqueue) -> inp.Stored:
+    """Store or read a handler's jobs; its own errors are its answer.
+
+    Raises:
+        StoreError: nothing is known to be stored.
+    """
+    try:
+        if ask.reads is None:
+            answer = Answer(ask.ask, store.enqueue(ask.jobs))
+        else:
+            answer = Answer(ask.ask, [], found=store.get(ask.reads))
+            _refuse_endless(answer, ask.reads)
+    except (UsageError, JobpoolError) as exc:
+        if isinstance(exc, StoreError):
+            raise
+        answer = refusal(ask.ask, exc, may_read=ask.may_read)
+    return inp.Stored(ask.slot, ask.child, answer)
+
+
+def _refuse_endless(answer: Answer, job_id: int) -> None:
     """Refuse an answer too long to send: only a manual edit can make such a job.
 
     Raises:

@@ -122,6 +122,32 @@ class FreedPermits:
         self.answered_s = -inf
         """When a lease was answered last, while jobs with quotas are leased: the end of
         one should be in the commit of the next lease."""
+        self._taken = 0
+        self._granted: tuple[LeaseBatch, int] | None = None
+
+    def taken(self, count: int) -> None:
+        """Running attempts have taken permits in this turn of the store thread."""
+        self._taken = count
+
+    def granted(self, grant: LeaseBatch, wanted: int) -> None:
+        """The store has answered a lease of so many in this turn."""
+        self._granted = grant, wanted
+
+    def turn_ended(self, ended: int, now_s: float, *, is_awaited: bool) -> bool:
+        """Say whether others are to be woken, at the end of a turn.
+
+        Args:
+            ended: how many attempts have, or permits that attempts had taken.
+            now_s: monotonic time.
+            is_awaited: somebody waits for permits that have come free.
+        """
+        taken, self._taken = self._taken, 0
+        if is_awaited:
+            self.came_free(ended - taken if ended else 1, now_s)
+        if self._granted is not None:
+            self.leased(*self._granted, now_s)
+            self._granted = None
+        return self.take_due(now_s)
 
     def came_free(self, count: int, now_s: float) -> None:
         """Permits of buckets came free that somebody waits for.

@@ -6,10 +6,6 @@ and posts the results back to the loop. A settlement stays in the outbox until i
 commit is known to have happened; everything else is answered with its failure. The
 thread touches no process, so a commit that takes seconds delays no kill.
 
-After a failure the thread waits before it tries again, longer each time; never for long
-with a store that several hosts share, and for a random time, so that they do not all
-return at once.
-
 A store that went back in time (`store.contract.watermark`) gets nothing more: whatever
 waits, or comes later, is discarded and answered as refused. It is looked for at each
 renewal, and before anything is written again after trouble.
@@ -17,7 +13,6 @@ renewal, and before anything is written again after trouble.
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -29,30 +24,25 @@ from jobpool.core.events.event import Event
 from jobpool.core.jobs.job import Settlement
 from jobpool.core.rules.run_report import RunReport
 from jobpool.errors import (
-    JobpoolError,
     OutcomeUnknown,
     StoreError,
     StoreRefused,
     StoreWentBack,
-    UsageError,
 )
-from jobpool.sandbox.protocol.messages import Answer
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.protocol import Store, is_shared
-from jobpool.store.records.jobs import LeaseBatch, Receipt
 from jobpool.store.statements.parameters import newest_beats
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.os_priority import going_first
-from jobpool.supervisor.storage.answers import may_wait, refusal, refuse_endless
+from jobpool.supervisor.storage.answers import answered, may_wait, refusal
 from jobpool.supervisor.storage.inbox import Chore, Inbox, Posts
 from jobpool.supervisor.storage.outbox import Outbox
 from jobpool.supervisor.storage.permits import FreedPermits, PermitBatch
 from jobpool.supervisor.storage.reports import Commits, PendingReport
+from jobpool.supervisor.storage.trouble import Trouble
+from jobpool.supervisor.storage.writes import count_saves, lease, write_ends
 
-RETRY_FIRST_S = 0.1
-RETRY_LAST_S = 5.0
-RETRY_SHARED_S = 0.5
 RUSH_S = 0.004
 """Within this time after a commit of settlements, the next one waits for more."""
 LINGER_S = 0.002
@@ -87,10 +77,6 @@ class StoreThread(threading.Thread):
         self._changed = threading.Condition()
         self._closing = False
         self._freed = FreedPermits()
-        self._taken = 0
-        """Permits that running attempts have taken in this turn."""
-        self._granted: tuple[LeaseBatch, int] | None = None
-        """The last grant, and how many leases were wanted."""
         self._settled_s = float("-inf")
         """When settlements were last written."""
         self._lingers = False
@@ -100,8 +86,7 @@ class StoreThread(threading.Thread):
         """Those with ends or starts; for this thread."""
         self._tried_last = False
         """The outbox was tried once more after the close."""
-        self._trouble_since_s: float | None = None
-        self._pause_s = RETRY_FIRST_S
+        self._trouble = Trouble(post, clock)
         self.shared = False
         """Other hosts may use the store; known once it is opened."""
         self.run_root = Path()
@@ -214,7 +199,7 @@ class StoreThread(threading.Thread):
     def _serve(self, store: Store, batch: Inbox) -> None:
         self._outbox.add(batch.settlements)
         self._report.take(batch.report, self._clock.monotonic_s())
-        is_to_be_checked = self._trouble_since_s is not None and self.known.is_set
+        is_to_be_checked = self._trouble.lasts and self.known.is_set
         is_sure = not is_to_be_checked or self._confirm(store, batch)
         if self.is_lost:
             self._discard(batch)
@@ -226,13 +211,17 @@ class StoreThread(threading.Thread):
             self._write_apart(store, apart)
         if is_well and batch.permits:
             self._write_permits(store, batch.permits)
-        if self._outbox.in_doubt and self._trouble_since_s is None:
+        if self._outbox.in_doubt and not self._trouble.lasts:
             self._reconcile(store)
         store.tidy(waited_for=bool(self._inbox))
         if is_well and self._report.is_overdue(self._clock.monotonic_s()):
             self._do_chores(store, (self._report_alone,))
         self._do_chores(store, batch.chores)
-        self._wake_for_permits(store, len(due) + len(batch.permits.returns))
+        ended = len(due) + len(batch.permits.returns)
+        if self._freed.turn_ended(
+            ended, self._clock.monotonic_s(), is_awaited=store.permits_freed()
+        ):
+            store.wake()
         for text in store.damaged_rows():
             self._post(ev.Alarm(at_ms=self._clock.utc_ms(), text=text))
 
@@ -244,7 +233,7 @@ class StoreThread(threading.Thread):
                 self._refused(exc)
                 continue
             except StoreError as exc:
-                self._trouble(exc)
+                self._trouble.seen(exc)
                 self._pause()
                 continue
             except Exception as exc:  # noqa: BLE001 - one chore must not end them all
@@ -293,23 +282,23 @@ class StoreThread(threading.Thread):
         began_s = self._clock.monotonic_s()
         try:
             with nullcontext() if lease_only else store.transaction():
-                receipts = self._write_ends(store, batch, due)
+                receipts = write_ends(store, self._run_id, batch, due)
                 if not lease_only:
                     report = self._report.write(store, self._run_id)
-                answers = [self._store_asked(store, ask) for ask in together]
+                answers = [answered(store, ask) for ask in together]
                 grant = (
                     None
                     if batch.lease is None
-                    else _lease(store, self._run_id, batch.lease, self.kinds)
+                    else lease(store, self._run_id, batch.lease, self.kinds)
                 )
         except StoreError as exc:
             self._failed(batch, due, exc)
             return False
-        self._well()
+        self._trouble.over()
         if not lease_only:
             self._report.written(report)
             self.commits.took(self._clock.monotonic_s() - began_s)
-        self.saves += _count_saves(batch.safety_notes)
+        self.saves += count_saves(batch.safety_notes)
         self._outbox.answered(due, receipts)
         if receipts:
             self._settled_s = self._clock.monotonic_s()
@@ -319,7 +308,7 @@ class StoreThread(threading.Thread):
             self._outbox.granted(grant.leases)
             self.known.granted(grant.leases)
             self._post(inp.Granted(batch.lease.wanted, grant))
-            self._granted = grant, sum(batch.lease.wanted.values())
+            self._freed.granted(grant, sum(batch.lease.wanted.values()))
         for ask in apart:
             self._store_apart(store, ask)
         if any(ask.jobs for ask in batch.asks):
@@ -330,7 +319,7 @@ class StoreThread(threading.Thread):
         """Write large settlements; only part of one, if small ones may come."""
         try:
             if self._outbox.is_hurried and store.store_part(apart[0]):
-                self._well()
+                self._trouble.over()
                 return
         except StoreError as exc:
             self._failed(Inbox(), [], exc)
@@ -344,47 +333,19 @@ class StoreThread(threading.Thread):
         except StoreError as exc:
             self._failed(Inbox(permits=permits), [], exc)
             return
-        self._well()
+        self._trouble.over()
         if permits.asks:
             self._post(inp.PermitsAnswered(permits.asks, answers))
-            self._taken = sum(answer.granted for answer in answers)
+            self._freed.taken(sum(answer.granted for answer in answers))
 
     def _unanswered(self, permits: PermitBatch) -> None:
         """Say that nothing was taken; if it was, it is granted again when asked for."""
         if permits.asks:
             self._post(inp.PermitsAnswered(permits.asks, None))
 
-    def _wake_for_permits(self, store: Store, ended: int) -> None:
-        """Wake others if permits came free that are not taken here.
-
-        Args:
-            store: knows whether anybody waits for what has come free.
-            ended: how many attempts, or permits of theirs, have.
-        """
-        now_s = self._clock.monotonic_s()
-        taken, self._taken = self._taken, 0
-        if store.permits_freed():
-            self._freed.came_free(ended - taken if ended else 1, now_s)
-        if self._granted is not None:
-            self._freed.leased(*self._granted, now_s)
-            self._granted = None
-        if self._freed.take_due(now_s):
-            store.wake()
-
-    def _write_ends(
-        self, store: Store, batch: Inbox, due: list[Settlement]
-    ) -> list[Receipt]:
-        if batch.starts:
-            store.begin_attempts(batch.starts)
-        if batch.progress:
-            store.record(batch.progress)
-        if batch.safety_notes:
-            _write(store, self._run_id, batch.safety_notes)
-        return store.settle(due) if due else []
-
     def _store_apart(self, store: Store, ask: cmd.Enqueue) -> None:
         try:
-            answer = self._store_asked(store, ask)
+            answer = answered(store, ask)
         except StoreError as exc:
             answer = inp.Stored(ask.slot, ask.child, refusal(ask.ask, exc))
         self._post(answer)
@@ -394,22 +355,8 @@ class StoreThread(threading.Thread):
         try:
             self._outbox.reconcile(store)
         except StoreError as exc:
-            self._trouble(exc)
+            self._trouble.seen(exc)
             self._pause()
-
-    def _store_asked(self, store: Store, ask: cmd.Enqueue) -> inp.Stored:
-        """Store or read a handler's jobs; its own errors are its answer."""
-        try:
-            if ask.reads is None:
-                answer = Answer(ask.ask, store.enqueue(ask.jobs))
-            else:
-                answer = Answer(ask.ask, [], found=store.get(ask.reads))
-                refuse_endless(answer, ask.reads)
-        except (UsageError, JobpoolError) as exc:
-            if isinstance(exc, StoreError):
-                raise
-            answer = refusal(ask.ask, exc, may_read=ask.may_read)
-        return inp.Stored(ask.slot, ask.child, answer)
 
     def _failed(
         self, batch: Inbox, due: Sequence[Settlement], error: StoreError
@@ -432,7 +379,7 @@ class StoreThread(threading.Thread):
                 )
                 self._inbox.safety_notes = batch.safety_notes + self._inbox.safety_notes
                 self._inbox.permits.keep(batch.permits)
-        self._trouble(error)
+        self._trouble.seen(error)
         self._pause()
         if isinstance(error, StoreRefused):
             self._refused(error)
@@ -448,70 +395,4 @@ class StoreThread(threading.Thread):
 
     def _pause(self) -> None:
         """Wait before the next attempt, longer each time."""
-        pause_s, last_s = self._pause_s, RETRY_LAST_S
-        if self.shared:
-            pause_s *= random.uniform(0.5, 1.0)  # noqa: S311 - apart, not secret
-            last_s = RETRY_SHARED_S
-        self.rest(pause_s)
-        self._pause_s = min(self._pause_s * 2, last_s)
-
-    def _trouble(self, error: StoreError) -> None:
-        """Report trouble once, until the store is back."""
-        if self._trouble_since_s is not None:
-            return
-        self._trouble_since_s = self._clock.monotonic_s()
-        self._post(
-            ev.StoreTrouble(
-                at_ms=self._clock.utc_ms(), error=str(error), again_in_s=self._pause_s
-            )
-        )
-
-    def _well(self) -> None:
-        self._pause_s = RETRY_FIRST_S
-        if self._trouble_since_s is None:
-            return
-        away_s = self._clock.monotonic_s() - self._trouble_since_s
-        self._trouble_since_s = None
-        self._post(ev.StoreBack(at_ms=self._clock.utc_ms(), away_s=away_s))
-
-
-def _lease(
-    store: Store,
-    run_id: str,
-    asked: cmd.Lease,
-    kinds: Mapping[str, Sequence[str]],
-) -> LeaseBatch:
-    """Ask the store for jobs, of no kind that is held."""
-    if asked.held:
-        kinds = {
-            pool: [kind for kind in names if kind not in asked.held]
-            for pool, names in kinds.items()
-        }
-    return store.lease(
-        run_id,
-        asked.wanted,
-        kinds,
-        suspects=asked.suspects,
-        alone=asked.alone,
-        ahead=asked.ahead,
-        slow_s=asked.slow_s,
-    )
-
-
-def _write(store: Store, run_id: str, safety_notes: Sequence[cmd.SafetyNote]) -> None:
-    """Write clearances, breakers and the note of leaving, within a transaction."""
-    if any(isinstance(one, cmd.Leaving) for one in safety_notes):
-        store.note_leaving(run_id)
-    cleared = [
-        (one.id, one.token) for one in safety_notes if isinstance(one, cmd.Clear)
-    ]
-    if cleared:
-        store.clear(cleared)
-    saved = [one.saved for one in safety_notes if isinstance(one, cmd.SaveBreaker)]
-    if saved:
-        store.save_breakers(saved)
-
-
-def _count_saves(safety_notes: Sequence[cmd.SafetyNote]) -> int:
-    """Count the breakers among them."""
-    return sum(isinstance(one, cmd.SaveBreaker) for one in safety_notes)
+        self.rest(self._trouble.next_pause_s(is_shared=self.shared))

@@ -35,6 +35,7 @@ from jobpool.supervisor.storage.outbox import (
     TURN_BYTES,
 )
 from jobpool.supervisor.storage.thread import RUSH_S
+from jobpool.supervisor.storage.trouble import Trouble
 from support.machine.store_rig import PATIENCE_S, Rig, leased
 from support.store.storing import ManualClock
 from support.waiting import wait_until
@@ -474,9 +475,9 @@ def test_a_shared_store_is_never_left_alone_for_long(rig: Rig) -> None:
     rig.settle(1)
     rig.wait_settled(1)
     assert rig.of(ev.StoreBack)[0].away_s < 8 * 0.5 + 1.0
-    rig.thread._pause_s = 0.4
-    rig.thread._pause()
-    assert rig.thread._pause_s == 0.5
+    trouble = Trouble(rig.thread._post, rig.thread._clock)
+    pauses_s = [trouble.next_pause_s(is_shared=True) for _ in range(20)]
+    assert 0.25 < pauses_s[-1] <= max(pauses_s) <= 0.5
 
 
 def test_a_store_that_went_back_gets_nothing_more(rig: Rig) -> None:

@@ -1,0 +1,68 @@
+"""What one commit of the store thread writes, and what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jobpool.core.jobs.job import Settlement
+from jobpool.store.protocol import Store
+from jobpool.store.records.jobs import LeaseBatch, Receipt
+from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.storage.inbox import Inbox
+
+
+def write_ends(
+    store: Store, run_id: str, batch: Inbox, due: list[Settlement]
+) -> list[Receipt]:
+    """Write starts, progress, notes and ends, within a transaction."""
+    if batch.starts:
+        store.begin_attempts(batch.starts)
+    if batch.progress:
+        store.record(batch.progress)
+    if batch.safety_notes:
+        _write_notes(store, run_id, batch.safety_notes)
+    return store.settle(due) if due else []
+
+
+def lease(
+    store: Store,
+    run_id: str,
+    asked: cmd.Lease,
+    kinds: Mapping[str, Sequence[str]],
+) -> LeaseBatch:
+    """Ask the store for jobs, of no kind that is held."""
+    if asked.held:
+        kinds = {
+            pool: [kind for kind in names if kind not in asked.held]
+            for pool, names in kinds.items()
+        }
+    return store.lease(
+        run_id,
+        asked.wanted,
+        kinds,
+        suspects=asked.suspects,
+        alone=asked.alone,
+        ahead=asked.ahead,
+        slow_s=asked.slow_s,
+    )
+
+
+def _write_notes(
+    store: Store, run_id: str, safety_notes: Sequence[cmd.SafetyNote]
+) -> None:
+    """Write clearances, breakers and the note of leaving, within a transaction."""
+    if any(isinstance(one, cmd.Leaving) for one in safety_notes):
+        store.note_leaving(run_id)
+    cleared = [
+        (one.id, one.token) for one in safety_notes if isinstance(one, cmd.Clear)
+    ]
+    if cleared:
+        store.clear(cleared)
+    saved = [one.saved for one in safety_notes if isinstance(one, cmd.SaveBreaker)]
+    if saved:
+        store.save_breakers(saved)
+
+
+def count_saves(safety_notes: Sequence[cmd.SafetyNote]) -> int:
+    """Count the breakers among them."""
+    return sum(isinstance(one, cmd.SaveBreaker) for one in safety_notes)
