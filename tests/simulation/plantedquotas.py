@@ -57,7 +57,12 @@ def a_begin_frees_permits() -> list[Change]:
 def the_looser_number_holds() -> list[Change]:
     def wrong(known: Any, newer: Any) -> Any:
         caps = [n.concurrency for n in (known, newer) if n.concurrency is not None]
-        return replace(newer, concurrency=max(caps, default=None))
+        rates = [n.rate for n in (known, newer) if n.rate is not None]
+        return replace(
+            newer,
+            concurrency=max(caps, default=None),
+            rate=max(rates, key=lambda rate: rate.per_second, default=None),
+        )
 
     return [(merging, "_stricter", wrong)]
 

@@ -31,6 +31,7 @@ RARE = (
     "fate snooze",
     "an open transaction held a job",
     "an orphan was swept",
+    "permits were asked for beside a commit",
     "killed between two steps",
     "stopped when granted",
     "stopped when settling",

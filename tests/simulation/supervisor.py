@@ -92,10 +92,13 @@ class SimStoreThread(_Green, StoreThread):
         self._changed: Any = SimCondition(kernel)
         self.opened: Any = SimEvent(kernel)
 
-    def _commit(self, store: Any, batch: Any, due: Any) -> None:
+    def _commit(self, store: Any, batch: Any, due: Any) -> bool:
         if due:
             store.pass_point("settling")
-        super()._commit(store, batch, due)
+        is_written = super()._commit(store, batch, due)
+        if is_written and batch.permits:
+            self._kernel.sometimes["permits were asked for beside a commit"] += 1
+        return is_written
 
     def _reconcile(self, store: Store) -> None:
         self._kernel.sometimes["a lost answer was looked into"] += 1
