@@ -19,7 +19,7 @@ from jobpool.store.opening import open_store
 from jobpool.store.postgres.connection.session import queries_of
 from support.postgres.server import query_of, server
 
-BIG = ("jobs", "attempts", "lanes", "buckets", "permits")
+BIG = ("jobs", "attempts", "lanes", "buckets", "permits", "shares", "reports")
 ROWS = 20_000
 BATCH = 500
 NOW_MS = 1_800_000_000_000
@@ -106,6 +106,8 @@ IN_LANE = {"jobs_in_lane": "lane"}
 LANES = {"lanes_pkey": "id"}
 AGED = json.dumps({"cpu": 60_000})
 BUCKETS = {"buckets_pkey": "id"}
+SHARE = {"shares_whose": "pool priority who"}
+TURNS = json.dumps([["cpu", 0, f"t{n}", "shop.thumbnail", 1] for n in range(BATCH)])
 STRAGGLING = json.dumps([["cpu", "shop.thumbnail", 0, n, n] for n in range(4)])
 OF_JOB = {"attempts_of_job": "job_id"}
 TEXTS = {
@@ -197,6 +199,30 @@ RULES = {
     "lane_heads": Rule(
         {"ids": IDS, "limit": 64, "now_ms": NOW_MS} | RUN, IN_LANE | PKEY
     ),
+    "lanes_of_jobs": Rule(
+        {"after": 7, "limit": 100, "aged": AGED, "fair": '{"cpu": "tenant"}'},
+        IN_LANE | LANES | SHARE | {"shares_waiting": "pool kind priority who"},
+        in_order="jobs_in_lane",
+    ),
+    "join_shares": Rule({"rows": TURNS}, SHARE),
+    "spend_shares": Rule({"rows": TURNS}, SHARE),
+    "fair_lanes": Rule(
+        {"pool": "cpu", "kinds": KINDS, "now_ms": NOW_MS, "aging_ms": 60_000.0}
+        | {"fair": "tenant", "spent": IDS, "depth": 64, "limit": 64, "each": 4},
+        {"shares_waiting": "pool kind", "lanes_open": "pool kind"}
+        | {"lanes_of_tenant": "pool kind"},
+    ),
+    "leave_shares": Rule(
+        {"rows": json.dumps([[n, "tenant"] for n in range(64)])},
+        {"shares_pkey": "id", "lanes_open": "pool kind"}
+        | {"lanes_of_tenant": "pool kind"},
+    ),
+    "oldest_in_lanes": Rule(
+        {"pool": "cpu", "kinds": KINDS, "limit": 64, "now_ms": NOW_MS},
+        IN_LANE | {"lanes_open": "pool kind"},
+    ),
+    "put_report": Rule(RUN | {"now_ms": NOW_MS, "report": "{}"}, {"reports_pkey": ""}),
+    "get_reports": Rule({}, {"reports_pkey": "run_id", "runs_open": ""}),
     "join_lanes": Rule({"ids": IDS, "aged": AGED}, IN_LANE | LANES),
     "leave_lanes": Rule({"rows": places(5)}, IN_LANE | LANES),
     "open_lanes": Rule(

@@ -21,19 +21,23 @@ DELETE FROM jobpool.reports
 WHERE run_id NOT IN (SELECT id FROM jobpool.runs WHERE ended_at_ms IS NULL)
 
 -- name: oldest_in_lanes
--- For how long the oldest job of the first open lanes of these kinds has waited.
+-- For how long the oldest job of the first open lanes of each of these kinds has waited.
 SELECT %(now_ms)s - min(head.run_at_ms)
 FROM (
   SELECT
     (
       SELECT min(j.run_at_ms) FROM jobpool.jobs AS j
-      WHERE j.lane = l.id AND j.state = 'runnable'
+      WHERE j.lane = l.id AND j.state || '' = 'runnable'
     ) AS run_at_ms
-  FROM jobpool.lanes AS l
-  WHERE l.pool = %(pool)s
-    AND l.kind IN (SELECT value FROM jsonb_array_elements_text(%(kinds)s::jsonb))
-    AND l.waits AND l.open_at_ms = 0 AND l.blocked_by IS NULL
-  LIMIT %(limit)s
+  FROM jsonb_array_elements_text(%(kinds)s::jsonb) AS known (kind)
+  CROSS JOIN LATERAL (
+    SELECT n.id
+    FROM jobpool.lanes AS n
+    WHERE n.pool = %(pool)s::text AND n.kind = known.kind
+      AND n.waits AND n.open_at_ms = 0 AND n.blocked_by IS NULL
+    ORDER BY n.rank DESC, n.vtime, n.id
+    LIMIT %(limit)s::bigint
+  ) AS l
 ) AS head
 
 -- name: load

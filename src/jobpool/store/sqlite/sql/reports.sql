@@ -21,7 +21,7 @@ DELETE FROM jobpool_reports
 WHERE run_id NOT IN (SELECT id FROM jobpool_runs WHERE ended_at_ms IS NULL)
 
 -- name: oldest_in_lanes
--- For how long the oldest job of the first open lanes of these kinds has waited.
+-- For how long the oldest job of the first open lanes of each of these kinds has waited.
 SELECT :now_ms - min(head.run_at_ms)
 FROM (
   SELECT
@@ -29,10 +29,16 @@ FROM (
       SELECT min(j.run_at_ms) FROM jobpool_jobs AS j
       WHERE j.lane = l.id AND j.state = 'runnable'
     ) AS run_at_ms
-  FROM jobpool_lanes AS l
-  WHERE l.pool = :pool AND l.kind IN (SELECT value FROM json_each(:kinds))
-    AND l.waits = 1 AND l.open_at_ms = 0 AND l.blocked_by IS NULL
-  LIMIT :limit
+  FROM json_each(:kinds) AS known
+  CROSS JOIN jobpool_lanes AS l
+  WHERE l.id IN (
+    SELECT n.id
+    FROM jobpool_lanes AS n
+    WHERE n.pool = :pool AND n.kind = known.value
+      AND n.waits = 1 AND n.open_at_ms = 0 AND n.blocked_by IS NULL
+    ORDER BY n.rank DESC, n.vtime, n.id
+    LIMIT :limit
+  )
 ) AS head
 
 -- name: take_waits_turn
