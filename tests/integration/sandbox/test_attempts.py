@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from jobpool.core.application.placeholders import placeholder
+from jobpool.core.application.step_results import MemberResult, WantedResults
 from jobpool.core.jobs.job import Enqueued, JobState
 from jobpool.sandbox.child.channel import BEATS_AT_ONCE
 from jobpool.sandbox.protocol.messages import (
@@ -255,6 +257,25 @@ def test_enqueue_errors_come_back_as_themselves(rig, child):
         expected = "JobpoolError" if name == "NoSuchError" else name
         assert error.classes[0] == f"jobpool.errors.{expected}"
         assert "no room" in error.message
+
+
+def test_results_of_others_become_a_members_arguments(rig, child):
+    """It asks its supervisor for them, page by page, before the handler is called."""
+    wanted = {"all": placeholder(0, many=True), "one": placeholder(2, many=False)}
+    job = rig.start(child, "echo", wanted, is_member=True)
+    pages = {
+        0: [MemberResult(5, 0, "k", b"1"), MemberResult(6, 2, "k", None)],
+        6: [MemberResult(9, 0, "k", b'"x"')],
+        9: [],
+    }
+    for after_id, page in pages.items():
+        ask = rig.message(child)
+        assert (ask.token, ask.jobs) == (job.token, [])
+        assert ask.results == WantedResults((0, 2), after_id)
+        child.send(Answer(ask.ask, [], results=page))
+    assert json.loads(rig.message(child).result) == {"all": [1, "x"], "one": None}
+    # Of a job that is in no flow, it is data as any other.
+    assert rig.result(child, "echo", wanted) == wanted
 
 
 def test_a_forked_copy_cannot_use_the_channel(rig, child):

@@ -7,8 +7,9 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 R_co = TypeVar("R_co", covariant=True)
 PAGE_ROWS_MAX = 1000
+"""Most results that are read at once."""
 PAGE_BYTES_MAX = 2**20
-"""A page ends with the result that reaches this."""
+"""A page of a handler ends with the result that reaches this."""
 
 
 class Member(NamedTuple):
@@ -26,12 +27,23 @@ class MemberResult(NamedTuple):
     """Its step's, within its flow."""
     kind: str
     result: bytes | None
-    """As JSON, decoded if there is a codec; None: null."""
+    """As JSON; None: null."""
+    codec: str | None = None
+    """The one that it is encoded with; None: it is plain, or decoded already."""
 
     @property
     def member(self) -> Member:
         """The job."""
         return Member(self.job_id, self.kind)
+
+
+class WantedResults(NamedTuple):
+    """Which results of its flow a running job asks for."""
+
+    numbers: tuple[int, ...] | None
+    """Of which steps; None: of all before its own."""
+    after_id: int
+    """Only of jobs with higher ids."""
 
 
 Page = Callable[[int], Sequence[MemberResult]]

@@ -9,14 +9,15 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from jobpool import errors
 from jobpool.core.application import current
-from jobpool.core.application.codec import encode_json
+from jobpool.core.application.codec import Codec, decode_json, encode_json
+from jobpool.core.application.step_results import MemberResult, WantedResults
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.errors import (
     ArgumentsRejected,
@@ -64,12 +65,14 @@ class AttemptChannel:
         job: the job of the attempt.
         pid: the child, the only process that may use the channel.
         encoding: what its progress, checkpoints and result pass through.
+        codec: returns the application's codec, for what other jobs have returned.
 
     Attributes:
         completed: `complete` has written; the transaction may still be open.
     """
 
     __slots__ = (
+        "_codec",
         "_completing",
         "_encoding",
         "_go",
@@ -84,11 +87,19 @@ class AttemptChannel:
     )
 
     def __init__(
-        self, link: Link, go: Go, job: RunJob, pid: int, encoding: Encoding = PLAIN
+        self,
+        link: Link,
+        go: Go,
+        job: RunJob,
+        pid: int,
+        encoding: Encoding = PLAIN,
+        *,
+        codec: Callable[[], Codec | None] = lambda: None,
     ) -> None:
         self.completed = False
         self._completing = False
         self._encoding = encoding
+        self._codec = codec
         self._link = link
         self._go = go
         self._job = job
@@ -127,13 +138,32 @@ class AttemptChannel:
         """Return a job as stored, or None if there is none; errors as of `enqueue`."""
         return self._asked([], job_id).found
 
-    def _asked(self, jobs: list[NewJob], reads: int | None = None) -> Answer:
+    def step_results(
+        self, numbers: Sequence[int] | None, after_id: int
+    ) -> Sequence[MemberResult]:
+        """Return results of the job's flow; errors as of `enqueue` and of a codec."""
+        steps = None if numbers is None else tuple(numbers)
+        rows = self._asked([], results=WantedResults(steps, after_id)).results
+        return [self._opened(row) for row in rows]
+
+    def _opened(self, row: MemberResult) -> MemberResult:
+        if row.result is None or row.codec is None:
+            return row
+        result = decode_json(self._codec(), row.result, row.codec)
+        return row._replace(result=result, codec=None)
+
+    def _asked(
+        self,
+        jobs: list[NewJob],
+        reads: int | None = None,
+        results: WantedResults | None = None,
+    ) -> Answer:
         token = self._speaker()
         ask = next(_asks)
         with self._link.lock:
             try:
                 with undisturbed():
-                    self._link.send(Ask(ask, token, jobs, reads))
+                    self._link.send(Ask(ask, token, jobs, reads, results))
             except FrameError as exc:
                 raise UsageError(
                     f"too much in one call: {exc}; enqueue in smaller batches"

@@ -28,6 +28,7 @@ from jobpool.core.application import current as running
 from jobpool.errors import AppError, ResultTooLarge, SoftMemory, SoftTimeout
 from jobpool.sandbox.app_loader import Application, load_application
 from jobpool.sandbox.cgroups import cgroup
+from jobpool.sandbox.child.arguments import with_results
 from jobpool.sandbox.child.channel import AttemptChannel
 from jobpool.sandbox.child.closed_channel import ClosedChannel
 from jobpool.sandbox.child.encoding import PLAIN, Encoding
@@ -223,7 +224,14 @@ class Child:
         if job.codec is not None:
             encoding = Encoding(application.named_codec(), job.codec)
         self._encoding = encoding
-        channel = AttemptChannel(self._link, self._go, job, self._pid, encoding)
+        channel = AttemptChannel(
+            self._link,
+            self._go,
+            job,
+            self._pid,
+            encoding,
+            codec=application.named_codec,
+        )
         began_s = time.monotonic()
         result, error = self._handle(application, job, channel)
         duration_s = time.monotonic() - began_s
@@ -310,8 +318,11 @@ class Child:
             # attempt before from hitting this one.
             self._soft_from_s = now_s + job.soft_timeout_s / 2
         self._soft_memory.arm(job.memory_soft_bytes)
+        payload = job.payload
+        if job.is_member:
+            payload = with_results(payload, channel.step_results)
         result = context.run(
-            application.invoke, job.kind, job.payload, self._go.result_max_bytes
+            application.invoke, job.kind, payload, self._go.result_max_bytes
         )
         return result if encoding is PLAIN else encoding.result(result)
 

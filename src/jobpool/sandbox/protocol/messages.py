@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from jobpool.core.application.app_report import AppReport
+from jobpool.core.application.step_results import MemberResult, WantedResults
 from jobpool.core.config.settings import PAYLOAD_MAX_BYTES
 from jobpool.core.isolation.measures import Enclosure, Lockdown
 from jobpool.core.jobs.job import Enqueued, Job, NewJob, Scheduled
@@ -160,6 +161,8 @@ class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
     """The tick that it is, if a schedule has made it."""
     snoozes: int = 0
     """Attempts in a row before this one that snoozed."""
+    is_member: bool = False
+    """It is a flow's: its payload may have placeholders for others' results."""
 
 
 class Answer(msgspec.Struct, tag="answer", array_like=True):
@@ -176,6 +179,8 @@ class Answer(msgspec.Struct, tag="answer", array_like=True):
     """As of `KeyConflict`; never to a handler of a strict pool."""
     full: dict[str, str | int | float | None] = {}
     """What `QueueFull` says beside its text."""
+    results: list[MemberResult] = []
+    """Those that were asked for, as stored."""
 
 
 class PermitAnswered(msgspec.Struct, tag="permit_answered", array_like=True):
@@ -264,13 +269,15 @@ class Beat(msgspec.Struct, tag="beat", array_like=True):
 
 
 class Ask(msgspec.Struct, tag="ask", array_like=True):
-    """Store these jobs and answer after the commit, or read a job."""
+    """Store these jobs and answer after the commit, or read a job, or results."""
 
     ask: int
     token: int
     jobs: list[NewJob]
     reads: int | None = None
     """The id of the job to read; nothing is stored then."""
+    results: WantedResults | None = None
+    """The results of other members of its flow to read, likewise."""
 
 
 class AskPermit(msgspec.Struct, tag="ask_permit", array_like=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobpool.core.jobs.flow import STEPS_MAX
 from jobpool.core.units import DURATION_MAX_S, SIZE_MAX_BYTES
 from jobpool.sandbox.protocol.messages import (
     AboutPermits,
@@ -68,15 +69,26 @@ def _problem(frame: FromChild, checkpoint_max_bytes: int) -> str | None:
             if len(frame.checkpoint or b"") > checkpoint_max_bytes:
                 return f"a checkpoint of {len(frame.checkpoint or b'')} bytes"
         case Ask():
-            if len(frame.jobs) > ASK_JOBS_MAX:
-                return f"a request to store {len(frame.jobs)} jobs at once"
-            if frame.reads is not None and frame.jobs:
-                return "a request that stores and reads"
+            return _asked(frame)
         case Ready():
             if not _is_size(frame.rss_bytes):
                 return f"a resident memory of {frame.rss_bytes} bytes"
         case _:
             pass
+    return None
+
+
+def _asked(ask: Ask) -> str | None:
+    wanted = ask.results
+    if len(ask.jobs) > ASK_JOBS_MAX:
+        return f"a request to store {len(ask.jobs)} jobs at once"
+    if bool(ask.jobs) + (ask.reads is not None) + (wanted is not None) > 1:
+        return "a request that stores and reads"
+    if wanted is not None and not 0 <= wanted.after_id <= NUMBER_MAX:
+        return "a request for results after an impossible job"
+    numbers = () if wanted is None else wanted.numbers or ()
+    if len(numbers) > STEPS_MAX or not all(0 <= n < STEPS_MAX for n in numbers):
+        return "a request for results of impossible steps"
     return None
 
 

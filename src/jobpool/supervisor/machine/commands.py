@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from jobpool.core.application.step_results import WantedResults
 from jobpool.core.events.event import Event
 from jobpool.core.jobs.job import (
     NewJob,
@@ -200,7 +201,7 @@ class ReportRequests(msgspec.Struct, frozen=True):
 
 
 class Enqueue(msgspec.Struct, frozen=True):
-    """Store a handler's jobs, or read one for it; `Stored` follows."""
+    """Store a handler's jobs, or read something for it; `Stored` follows."""
 
     slot: int
     child: int
@@ -210,6 +211,10 @@ class Enqueue(msgspec.Struct, frozen=True):
     """Id of the job to read."""
     may_read: bool = False
     """It may see other jobs: the one that holds a key of these, for one."""
+    job_id: int = 0
+    """The handler's own job."""
+    results: WantedResults | None = None
+    """Results of other members of its flow to read."""
 
 
 class Report(msgspec.Struct, frozen=True):

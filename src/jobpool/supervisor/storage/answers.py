@@ -21,6 +21,8 @@ def answered(store: Store, ask: cmd.Enqueue) -> inp.Stored:
         StoreError: nothing is known to be stored.
     """
     try:
+        if ask.results is not None:
+            raise _in_no_flow(ask.job_id)
         if ask.reads is None:
             answer = Answer(ask.ask, store.enqueue(ask.jobs))
         else:
@@ -31,6 +33,12 @@ def answered(store: Store, ask: cmd.Enqueue) -> inp.Stored:
             raise
         answer = refusal(ask.ask, exc, may_read=ask.may_read)
     return inp.Stored(ask.slot, ask.child, answer)
+
+
+def _in_no_flow(job_id: int) -> UsageError:
+    return UsageError(
+        f"job {job_id} is in no flow, so there are no steps before it with results"
+    )
 
 
 def _refuse_endless(answer: Answer, job_id: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from jobpool.core.application.step_results import WantedResults
+from jobpool.core.jobs.flow import STEPS_MAX
 from jobpool.core.jobs.job import NewJob
 from jobpool.sandbox.protocol.messages import (
     Ask,
@@ -47,6 +49,9 @@ def screen(*frames):
         Ready(5),
         Beat(1, b"0.5", b"x" * 100),
         Ask(1, 1, [NewJob(kind="k", pool="p", payload=b"{}")]),
+        Ask(1, 1, [], 5),
+        Ask(1, 1, [], None, WantedResults(None, 0)),
+        Ask(1, 1, [], None, WantedResults((0, STEPS_MAX - 1), 2**63 - 1)),
         AskPermit(1, 1, "stripe", "", 1, 0.0),
         AskPermit(1, 1, "q" * 100, "v" * 300, 2**31 - 1, 3600.0),
         ReturnPermit(1, 1),
@@ -94,6 +99,13 @@ def test_impossible_ends_are_named(changes):
         Beat(1, b"x" * 10**6, None),
         Beat(1, None, b"x" * 101),
         Ask(1, 1, [NewJob(kind="k", pool="p", payload=b"{}")] * 10_001),
+        Ask(1, 1, [NewJob(kind="k", pool="p", payload=b"{}")], 5),
+        Ask(1, 1, [], 5, WantedResults(None, 0)),
+        Ask(1, 1, [], None, WantedResults(None, -1)),
+        Ask(1, 1, [], None, WantedResults(None, 2**63)),
+        Ask(1, 1, [], None, WantedResults((-1,), 0)),
+        Ask(1, 1, [], None, WantedResults((STEPS_MAX,), 0)),
+        Ask(1, 1, [], None, WantedResults((0,) * (STEPS_MAX + 1), 0)),
         AskPermit(1, 0, "stripe", "", 1, 1.0),
         AskPermit(1, 2**63, "stripe", "", 1, 1.0),
         AskPermit(1, 1, "", "", 1, 1.0),

@@ -7,6 +7,7 @@ import signal
 import msgspec
 import pytest
 
+from jobpool.core.application.step_results import WantedResults
 from jobpool.core.config.settings import SandboxLevel
 from jobpool.core.events.event import Level
 from jobpool.core.events.jobs import JobQuarantined
@@ -364,6 +365,18 @@ def test_a_handler_reads_jobs_unless_its_pool_is_strict() -> None:
         assert (asked, answer.ask, answer.error_class) == ([], 7, "UsageError")
         world.step(inp.FramesArrived(0, [Ask(8, job.token, [])]))
         assert [ask.reads for ask in world.took(cmd.Enqueue)] == [None]
+
+
+def test_a_handler_reads_what_those_before_it_returned_in_any_pool() -> None:
+    """They are its arguments; the store knows by its own job which they are."""
+    for sandbox in SandboxLevel:
+        world = World(pool("cpu", 1, sandbox=sandbox)).up()
+        job = world.job()
+        world.notify()
+        wanted = WantedResults((0, 2), 17)
+        world.step(inp.FramesArrived(0, [Ask(7, job.token, [], None, wanted)]))
+        (asked,) = world.took(cmd.Enqueue)
+        assert (asked.job_id, asked.results, asked.reads) == (job.id, wanted, None)
 
 
 def test_a_flood_of_requests_is_a_protocol_violation() -> None:

@@ -187,7 +187,7 @@ class Running:
             self._rest(slot)
 
     def ask(self, slot: Slot, frame: object) -> None:
-        """The handler enqueues jobs, or reads one."""
+        """The handler enqueues jobs, or reads one, or results of its flow."""
         ask = expect_frame(frame, Ask)
         if ask.token != slot.queue[0].lease.token:
             self._killing.garbage(slot, "a request for an attempt that it does not run")
@@ -287,7 +287,14 @@ def _of_ask(slot: Slot, ask: Ask, registry: Registry | None) -> cmd.Enqueue | cm
     may_read = bool(registry and registry.may_read(slot.pool))
     if ask.reads is None or may_read:
         return cmd.Enqueue(
-            slot.number, slot.child, ask.ask, ask.jobs, ask.reads, may_read=may_read
+            slot.number,
+            slot.child,
+            ask.ask,
+            ask.jobs,
+            ask.reads,
+            may_read=may_read,
+            job_id=slot.queue[0].lease.id,
+            results=ask.results,
         )
     refusal = Answer(
         ask.ask,

@@ -1,0 +1,45 @@
+"""The arguments of a flow's member: results of others in the place of placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jobpool.core.application.placeholders import NoResult, filled, steps_in
+from jobpool.core.application.step_results import MemberResult, StepResults
+from jobpool.errors import ArgumentsMisfit, CodecMismatch, GiveUp
+
+_NULL = b"null"
+
+
+def with_results(
+    payload: bytes,
+    read: Callable[[Sequence[int], int], Sequence[MemberResult]],
+) -> bytes:
+    """Return a payload with the results that it has placeholders for.
+
+    Without placeholders nothing is read.
+
+    Args:
+        payload: as JSON, decoded if there is a codec.
+        read: returns a page of the results of some steps, after that of a job.
+
+    Raises:
+        ArgumentsMisfit: a result needs another codec or key; nothing of the handler
+            has run.
+        GiveUp: a result is not there, and never will be.
+        JobpoolError: what *read* raises.
+    """
+    numbers = steps_in(payload)
+    if not numbers:
+        return payload
+    found: dict[int, list[bytes]] = {number: [] for number in numbers}
+    rows = StepResults(lambda after_id: read(numbers, after_id), lambda row: row)
+    try:
+        for row in rows:
+            found[row.number].append(row.result or _NULL)
+        return filled(payload, found)
+    except CodecMismatch as exc:
+        problem = f"a result of a step before it cannot be read here: {exc}"
+    except NoResult as exc:
+        raise GiveUp(f"its arguments are not complete: {exc}") from None
+    raise ArgumentsMisfit(problem)  # a chained cause could carry a key
