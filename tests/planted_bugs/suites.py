@@ -574,6 +574,130 @@ SUITE_BUGS = (
             ),
         ),
     ),
+    SuiteBug(
+        "what is full takes one more",
+        Promise.BOUNDED_DATA,
+        "tests/property/test_admission.py",
+        (
+            Edit(
+                "core/rules/admission.py",
+                "            room = max(0, bound.depth_max - seen.waiting)\n",
+                "            room = max(1, bound.depth_max - seen.waiting)\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a job that has waited too long makes nothing full",
+        Promise.BOUNDED_DATA,
+        "tests/property/test_admission.py",
+        (
+            Edit(
+                "core/rules/admission.py",
+                "            if is_too_old(seen, bound):\n                room = 0\n",
+                "            if is_too_old(seen, bound):\n                room += 0\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "when to come back minds nothing that holds jobs",
+        Promise.BOUNDED_DATA,
+        "tests/store/contract/test_admission.py",
+        (
+            Edit(
+                "store/operations/producers/sight.py",
+                "        return Outlook(ends, (held_ms or 0) / 1000)\n",
+                "        return Outlook(ends)\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a lane that waits for a time holds nothing, as producers see it",
+        Promise.BOUNDED_DATA,
+        "tests/store/contract/test_admission.py",
+        (
+            Edit(
+                "store/sqlite/sql/admission.sql",
+                "  WHERE l.pool = :pool AND l.kind = :kind "
+                "AND (:tenant IS NULL OR l.tenant = :tenant)\n",
+                "  WHERE l.pool IS NULL\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "failures of requests are not reported",
+        Promise.QUOTAS,
+        "tests/unit/supervisor/machine/attempts/test_permits.py",
+        (
+            Edit(
+                "supervisor/machine/attempts/requests.py",
+                "failures + frame.failed",
+                "failures",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "whoever answers decides for the probe",
+        Promise.QUOTAS,
+        "tests/unit/core/rules/quotas/test_breaker.py",
+        (
+            Edit(
+                "core/rules/quotas/breaker.py",
+                "(0, 0) if token is None else counts.get(token, (0, 0))",
+                "next(iter(counts.values()), (0, 0))",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "what a supervisor that ends has heard of requests is lost",
+        Promise.QUOTAS,
+        "tests/unit/supervisor/machine/attempts/test_permits.py",
+        (
+            Edit(
+                "supervisor/machine/attempts/requests.py",
+                "self._due_s <= self._step.now_s or (self._sums and self._step.ending)",
+                "self._due_s <= self._step.now_s and not self._step.ending",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a report whose commit failed is lost",
+        Promise.BOUNDED_DATA,
+        "tests/unit/supervisor/storage/test_reports.py",
+        (
+            Edit(
+                "supervisor/storage/reports.py",
+                "            store.put_report(run_id, self._report)\n"
+                "        return self._report\n",
+                "            store.put_report(run_id, self._report)\n"
+                "        report, self._report = self._report, None\n"
+                "        return report\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a report is written whenever any figure moves",
+        Promise.BOUNDED_DATA,
+        "tests/unit/supervisor/storage/test_reports.py",
+        (
+            Edit(
+                "core/rules/run_report.py",
+                "abs(one.cpu_busy - other.cpu_busy) > CPU_STEP",
+                "one.cpu_busy != other.cpu_busy",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a report is kept after its run",
+        Promise.BOUNDED_DATA,
+        "tests/store/contract/test_reports.py",
+        (
+            Edit(
+                "store/sqlite/sql/reports.sql",
+                "WHERE r.ended_at_ms IS NULL\nORDER BY r.started_at_ms, r.id\n",
+                "ORDER BY r.started_at_ms, r.id\n",
+            ),
+        ),
+    ),
 )
 
 

@@ -2,10 +2,12 @@
 
 import pytest
 
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import JobState, RequestReport
 from jobpool.core.rules.admission import Admission, Bound, OnFull
+from jobpool.core.rules.quotas.breaker import BreakerRule
 from jobpool.errors import QueueFull, UsageError
 from jobpool.store.operations.producers.sight import StoredSight
+from support.store import quotas
 from support.store.storing import (
     begin_run,
     handed_back,
@@ -348,3 +350,16 @@ def test_what_takes_long_to_count_is_counted_before_others_have_to_wait(
     assert within == [False, True]
     with pytest.raises(UsageError, match="tenant"):
         store.enqueue([new_job(tenant=["acme"])])
+
+
+def test_an_open_breaker_is_part_of_when_to_come_back(store_factory, clock):
+    """Nothing of the kind begins before its pause is over."""
+    store = store_factory(admission=depth("kinds", quotas.KIND, 2))
+    rule = BreakerRule(requests=4, pause_s=30)
+    quotas.publish(store, quotas.quota(breaker=rule))
+    quotas.enqueue(store, 2)
+    store.report_requests([RequestReport("stripe", "", 999_999, 4, 4)])
+    assert not lease(store)  # Its lane waits since somebody has looked.
+    with FULL(QueueFull, match="a pause or a quota holds them for 30s") as caught:
+        quotas.enqueue(store)
+    assert caught.value.retry_after_s == 60.0 + 30.0

@@ -307,7 +307,7 @@ class _Sight:
 
     def _held_until_ms(self, job: Concerned) -> int:
         """Return until when nothing of a job's kind begins; 0: that is not so."""
-        pauses, buckets = self._database.pauses, self._database.buckets
+        pauses = self._database.pauses
         names = {
             ("store", ""),
             ("pool", job.pool),
@@ -316,13 +316,17 @@ class _Sight:
         }
         found = [pause.until_ms or 0 for what, pause in pauses.items() if what in names]
         lanes = [
-            max(
-                (b.block_until_ms for u in lane.uses if (b := buckets.get(u.bucket))),
-                default=0,
-            )
+            max((self._closed_until_ms(u.bucket) for u in lane.uses), default=0)
             for lane in self._database.jobs.lanes.of_kind(job.pool, job.kind)
         ]
         return max([*found, min(lanes, default=0)], default=0)
+
+    def _closed_until_ms(self, bucket: int) -> int:
+        row = self._database.buckets.get(bucket)
+        if row is None:
+            return 0
+        breaker = row.breaker.at(self._now_ms)
+        return max(row.block_until_ms, breaker.until_ms if breaker.is_open else 0)
 
 
 _PLACES = {Sort.QUEUE: 0, Sort.POOL: 0, Sort.KIND: 1}
