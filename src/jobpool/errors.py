@@ -152,6 +152,10 @@ class JobUnsuccessful(JobpoolError):
         return _again, (type(self), self.args, self.__dict__)
 
 
+class FlowNotFound(JobpoolError):
+    """No flow has this id or ref; it may have been pruned."""
+
+
 class WaitTimeout(JobpoolError, TimeoutError):
     """The job had not finished before the timeout; it is unaffected."""
 

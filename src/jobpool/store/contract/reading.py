@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from jobpool.core.jobs.job import Attempt, Job
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.core.rules.run_report import ReportRow
 from jobpool.core.rules.waits import WaitRow
+from jobpool.store.records.flows import (
+    FlowDetail,
+    FlowFilter,
+    FlowRow,
+    MemberOf,
+    StepResult,
+)
 from jobpool.store.records.jobs import KeptOutput, MisfitRow, SuspectRow
 from jobpool.store.records.operating import AuditFilter, AuditRow, Filter, PauseRow
 from jobpool.store.records.quotas import BucketRow, QuotaRow, QuotaWait, TenantRow
@@ -141,6 +148,44 @@ class Reading(Protocol):
         """Return the tick that a job is of; None: of none that is still there.
 
         A job that was replaced is of none: its tick is the new one's.
+        """
+        ...
+
+    def flows(self, which: FlowFilter, limit: int = 100) -> list[FlowRow]:
+        """Return flows, newest first; one that is still being built is none yet."""
+        ...
+
+    def flow(self, flow_id: int) -> FlowDetail | None:
+        """Return a flow with its steps; None: there is none."""
+        ...
+
+    def flow_id_of(self, ref: str) -> int | None:
+        """Return the id in a flow's ref; None: it is not a ref of this store.
+
+        The flow may have been pruned since.
+        """
+        ...
+
+    def flow_of(self, job_id: int) -> MemberOf | None:
+        """Return the place of a job in its flow; None: it is in none."""
+        ...
+
+    def step_results(
+        self,
+        flow_id: int,
+        numbers: Sequence[int] | None,
+        after_id: int = 0,
+        limit: int = 1000,
+    ) -> list[StepResult]:
+        """Return results of members that have succeeded and were not replaced.
+
+        In order of their ids, which is that of adding.
+
+        Args:
+            flow_id: the flow.
+            numbers: of the steps that are meant; None: of all.
+            after_id: only of members with a higher id.
+            limit: the most.
         """
         ...
 

@@ -16,10 +16,10 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.errors import StoreRefused, StoreWentBack
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.quotas.claim import Claim
 from jobpool.store.memory.quotas.shares import Head
-from jobpool.store.memory.suspects import SuspectKeeping
+from jobpool.store.memory.set_apart.misfits import MisfitKeeping
+from jobpool.store.memory.set_apart.suspects import SuspectKeeping
 from jobpool.store.memory.tables.ordered_set import (
     RankSet,
     id_of,

@@ -15,7 +15,7 @@ from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
-from jobpool.store.memory.misfits import MisfitKeeping
+from jobpool.store.memory.set_apart.misfits import MisfitKeeping
 from jobpool.store.memory.tables.rows import NOTHING_SPENT, Row
 from jobpool.store.records.operating import (
     AuditEntry,

@@ -14,7 +14,7 @@ import msgspec
 
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Attempt, Job, JobState
-from jobpool.core.jobs.ref import id_of, ref_of
+from jobpool.core.jobs.ref import flow_id_of, id_of, ref_of
 from jobpool.core.rules.run_report import ReportRow, StoreReport
 from jobpool.core.rules.sketch import Measure
 from jobpool.core.rules.waits import (
@@ -25,9 +25,10 @@ from jobpool.core.rules.waits import (
     waits_of,
 )
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.misfits import MisfitKeeping
+from jobpool.store.memory.flows.reading import FlowReading
 from jobpool.store.memory.quotas.claim import Claim
 from jobpool.store.memory.quotas.reading import QuotaReading
+from jobpool.store.memory.set_apart.misfits import MisfitKeeping
 from jobpool.store.memory.tables.ordered_set import oldest_ms
 from jobpool.store.memory.tables.rows import Row, job_from
 from jobpool.store.operations.quotas.view import LANES
@@ -113,7 +114,7 @@ def _figures_of(
     )
 
 
-class Reading(MisfitKeeping, QuotaReading):
+class Reading(MisfitKeeping, QuotaReading, FlowReading):
     """The part of the store that only reads."""
 
     _database: MemoryDatabase
@@ -130,6 +131,11 @@ class Reading(MisfitKeeping, QuotaReading):
         """See `Store.id_of`."""
         with self._session.reading:
             return id_of(ref, self._database.ref_key)
+
+    def flow_id_of(self, ref: str) -> int | None:
+        """See `Store.flow_id_of`."""
+        with self._session.reading:
+            return flow_id_of(ref, self._database.ref_key)
 
     def payload(self, job_id: int) -> bytes | None:
         """See `Store.payload`."""
@@ -432,7 +438,8 @@ def _is_meant(row: Row, which: Filter) -> bool:
         if at_ms < which.since_ms:
             return False
     return (
-        (which.states is None or row.state in which.states)
+        which.flow is None  # where none can be stored, no job is in one
+        and (which.states is None or row.state in which.states)
         and which.kind in {None, new.kind}
         and which.pool in {None, new.pool}
         and which.tenant in {None, new.tenant}

@@ -21,11 +21,11 @@ from jobpool.core.rules.lifecycle import TRANSITIONS
 from jobpool.errors import JobpoolBug
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
-from jobpool.store.memory.misfits import MisfitKeeping
 from jobpool.store.memory.quotas.in_force import in_force
 from jobpool.store.memory.quotas.permits import PermitKeeping
 from jobpool.store.memory.quotas.shares import give_back
-from jobpool.store.memory.suspects import SuspectKeeping
+from jobpool.store.memory.set_apart.misfits import MisfitKeeping
+from jobpool.store.memory.set_apart.suspects import SuspectKeeping
 from jobpool.store.memory.tables.rows import Begun, Ended, Held, Row, Spent, Tried
 from jobpool.store.records.jobs import KeptOutput, Receipt
 from jobpool.store.statements.moment import Moment

@@ -16,12 +16,16 @@ from jobpool.store.operations.due import (
     expire,
     in_s,
 )
-from jobpool.store.operations.misfits import misfits_among, with_misfits
 from jobpool.store.operations.quotas.claim import Asked, Claim
 from jobpool.store.operations.quotas.leasing import Split
 from jobpool.store.operations.runs import known
 from jobpool.store.operations.schedules.ticks import with_ticks
-from jobpool.store.operations.suspects import NO_SUSPECT, SuspectChoosing, Wish
+from jobpool.store.operations.set_apart.misfits import misfits_among, with_misfits
+from jobpool.store.operations.set_apart.suspects import (
+    NO_SUSPECT,
+    SuspectChoosing,
+    Wish,
+)
 from jobpool.store.records.jobs import LeaseBatch
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import LeaseRow, make_lease, read_leases

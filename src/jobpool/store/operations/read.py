@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jobpool.core.jobs.job import Attempt, Job, JobState
@@ -255,9 +255,11 @@ def _parameters(
     texts = which.kind, which.pool, which.tenant, which.key
     if any(clean_text(text) != text for text in texts):
         which, ids = Filter(), ()  # no job can have such a text
-    elif which.key is not None:  # by itself: keys have an index
-        found = {job_id for (job_id,) in session.rows("ids_of_key", key=which.key)}
-        ids = tuple(found if ids is None else found.intersection(ids))
+    # By themselves: keys and members have an index.
+    if which.key is not None:
+        ids = _among(ids, session.rows("ids_of_key", key=which.key))
+    if which.flow is not None:
+        ids = _among(ids, session.rows("ids_of_flow", flow=storable(which.flow)))
     if ids is not None:
         ids = tuple(job_id for job_id in ids if storable(job_id))
     last_id = ID_MAX if before_id is None else max(-1, min(before_id - 1, ID_MAX))
@@ -271,3 +273,11 @@ def _parameters(
         "tenant": which.tenant,
         "since_ms": which.since_ms,
     }
+
+
+def _among(
+    ids: tuple[int, ...] | None, rows: Iterable[Sequence[Any]]
+) -> tuple[int, ...]:
+    """Return the ids in rows; only those of *ids*, if there are such."""
+    found = {job_id for (job_id,) in rows}
+    return tuple(found if ids is None else found.intersection(ids))

@@ -11,9 +11,9 @@ import msgspec
 from jobpool.core.jobs.job import UNFINISHED, JobState, Progress, Settlement, Start
 from jobpool.core.jobs.outcome import Charge, Outcome
 from jobpool.store.operations.enqueue import Enqueueing
-from jobpool.store.operations.misfits import handed_on
 from jobpool.store.operations.quotas.permits import PermitKeeping
 from jobpool.store.operations.repair import TRIES, Repairing
+from jobpool.store.operations.set_apart.misfits import handed_on
 from jobpool.store.records.jobs import Receipt
 from jobpool.store.statements.integrity import RowRefused, why
 from jobpool.store.statements.moment import Moment

@@ -22,13 +22,13 @@ from jobpool.core.rules.run_report import StoreReport
 from jobpool.errors import StoreError
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.operations.enqueue import job_rows, stamp_of
+from jobpool.store.operations.flows.reading import FlowReading
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
 from jobpool.store.operations.producers.admission import Entrance
 from jobpool.store.operations.quotas.lanes import ClaimMemory
 from jobpool.store.operations.quotas.setting import QuotaSetting
-from jobpool.store.operations.read import Reading
 from jobpool.store.operations.runs import (
     RunKeeping,
     has_ended,
@@ -36,8 +36,8 @@ from jobpool.store.operations.runs import (
     renewal,
 )
 from jobpool.store.operations.schedules.keeping import ScheduleKeeping
+from jobpool.store.operations.set_apart.suspects import SuspectKeeping
 from jobpool.store.operations.settle import Settling, has_result, success_row
-from jobpool.store.operations.suspects import SuspectKeeping
 from jobpool.store.postgres.caller_connection import caller_transaction, joined
 from jobpool.store.postgres.capacity import capacity
 from jobpool.store.postgres.connection.database import Database
@@ -98,7 +98,7 @@ class PostgresStore(
     SuspectKeeping,
     ScheduleKeeping,
     QuotaSetting,
-    Reading,
+    FlowReading,
     Operating,
     Erasing,
 ):

@@ -25,6 +25,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     key: str | None = None
     """One job of each kind can have it."""
+    flow: int | None = None
+    """Whose members are meant, replaced ones as well."""
     since_ms: int | None = None
     """Finished (or created, if unfinished) at this moment or later."""
 

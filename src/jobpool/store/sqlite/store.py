@@ -15,17 +15,17 @@ from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
 from jobpool.core.rules.admission import Admission
 from jobpool.store.contract.watermark import Mark
+from jobpool.store.operations.flows.reading import FlowReading
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
 from jobpool.store.operations.producers.admission import Entrance
 from jobpool.store.operations.quotas.lanes import ClaimMemory
 from jobpool.store.operations.quotas.setting import QuotaSetting
-from jobpool.store.operations.read import Reading
 from jobpool.store.operations.runs import RunKeeping
 from jobpool.store.operations.schedules.keeping import ScheduleKeeping
+from jobpool.store.operations.set_apart.suspects import SuspectKeeping
 from jobpool.store.operations.settle import Settling
-from jobpool.store.operations.suspects import SuspectKeeping
 from jobpool.store.records.runs import CapacityFact
 from jobpool.store.sqlite import result_parts, tokens
 from jobpool.store.sqlite.caller_connection import caller_transaction, joined
@@ -61,7 +61,7 @@ class SqliteStore(
     SuspectKeeping,
     ScheduleKeeping,
     QuotaSetting,
-    Reading,
+    FlowReading,
     Operating,
     Erasing,
 ):

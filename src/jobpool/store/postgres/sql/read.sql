@@ -86,6 +86,13 @@ SELECT id
 FROM jobpool.jobs
 WHERE key = %(key)s::text
 
+-- name: ids_of_flow
+-- All of its members.
+SELECT j.id
+FROM jobpool.steps AS s
+INNER JOIN jobpool.jobs AS j ON s.id = j.step
+WHERE s.flow = %(flow)s
+
 -- name: count_jobs
 -- As find_jobs.
 SELECT count(*)

@@ -77,6 +77,13 @@ SELECT id
 FROM jobpool_jobs
 WHERE key = :key
 
+-- name: ids_of_flow
+-- All of its members.
+SELECT j.id
+FROM jobpool_steps AS s
+INNER JOIN jobpool_jobs AS j ON s.id = j.step
+WHERE s.flow = :flow
+
 -- name: count_jobs
 -- As find_jobs.
 SELECT count(*)

@@ -1,0 +1,4 @@
+"""Flows in memory.
+
+May import: store.records. Start with reading.py.
+"""

@@ -1,0 +1,84 @@
+-- Flows as people and programs see them; one that is still being built is none yet.
+
+-- name: find_flows
+-- Newest first.
+SELECT
+  id, name, key, tenant, state, failure, ending, generation, created_at_ms,
+  finished_at_ms
+FROM jobpool.flows
+WHERE state <> 'building'
+  AND (
+    %(ids)s::jsonb IS NULL
+    OR id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  )
+  AND (
+    %(states)s::jsonb IS NULL
+    OR state IN (SELECT value FROM jsonb_array_elements_text(%(states)s::jsonb))
+  )
+  AND (%(name)s::text IS NULL OR name = %(name)s::text)
+  AND (%(key)s::text IS NULL OR key = %(key)s::text)
+  AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s::text)
+ORDER BY id DESC
+LIMIT %(limit)s
+
+-- name: steps_of_flow
+SELECT id, number, name, state, failed, hook, is_external, timeout_ms, until_ms
+FROM jobpool.steps
+WHERE flow = %(flow)s
+ORDER BY number
+
+-- name: edges_of_flow
+-- A step's number, the number of one before it, and how that must have ended.
+SELECT s.number, b.number, e.when_ended
+FROM jobpool.steps AS s
+INNER JOIN jobpool.edges AS e ON s.id = e.to_step
+INNER JOIN jobpool.steps AS b ON e.from_step = b.id
+WHERE s.flow = %(flow)s
+ORDER BY s.number, b.number
+
+-- name: member_counts
+-- How many members of each step are in which state, the first of them, when the first
+-- began and when the last ended; replaced ones do not count.
+SELECT
+  s.number, j.state, count(*), min(j.id), min(j.started_at_ms), max(j.finished_at_ms)
+FROM jobpool.steps AS s
+INNER JOIN jobpool.jobs AS j ON s.id = j.step
+WHERE s.flow = %(flow)s AND j.replaced_by IS NULL
+GROUP BY s.number, j.state
+
+-- name: place_of_member
+-- Its flow, its step's number, the generation of its row, and its step.
+SELECT s.flow, s.number, coalesce(j.generation, 1), s.id
+FROM jobpool.jobs AS j
+INNER JOIN jobpool.steps AS s ON j.step = s.id
+WHERE j.id = %(id)s
+
+-- name: steps_before
+-- Numbers of the steps right before a step.
+SELECT b.number
+FROM jobpool.edges AS e
+INNER JOIN jobpool.steps AS b ON e.from_step = b.id
+WHERE e.to_step = %(step)s
+ORDER BY b.number
+
+-- name: step_results
+-- Of members that have succeeded and were not replaced; the page is chosen before the
+-- results are read.
+SELECT p.id, p.number, p.kind, r.result, p.codec
+FROM (
+  SELECT j.id, s.number, j.kind, j.codec
+  FROM jobpool.steps AS s
+  INNER JOIN jobpool.jobs AS j ON s.id = j.step
+  WHERE s.flow = %(flow)s
+    AND (
+      %(numbers)s::jsonb IS NULL
+      OR s.number IN (SELECT value::bigint FROM jsonb_array_elements_text(%(numbers)s::jsonb))
+    )
+    AND j.id > %(after_id)s
+    AND j.state = 'succeeded'
+    AND j.replaced_by IS NULL
+  ORDER BY j.id
+  LIMIT %(limit)s
+) AS p
+INNER JOIN jobpool.job_records AS r ON p.id = r.id
+ORDER BY p.id
