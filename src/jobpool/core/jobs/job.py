@@ -224,6 +224,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     begin_within_s: float | None = None
     """It must begin within this time of the request for it, or be handed back as
     `Settlement.unbegun`; None: a rate does not say so."""
+    step: int | None = None
+    """The row of its step, if it is a member of a flow: others may wait for it."""
 
     @property
     def was_revived(self) -> bool:

@@ -82,7 +82,7 @@ class FastPath:
         events: list[Event] | None = [] if self._step.reports_successes else None
         step, queue, name = self._step, slot.queue, slot.name
         used: defaultdict[str, tuple[list[int], list[float]]] = defaultdict(_nothing)
-        rss_bytes, done, laned = 0, None, False
+        rss_bytes, done, others_begin = 0, None, False
         for frame in islice(frames, first, None):
             if type(frame) is not Done or not is_plain_success(frame) or not queue:
                 break
@@ -92,7 +92,7 @@ class FastPath:
             if not is_its_turn or lease.suspect:
                 break
             queue.popleft()
-            laned |= lease.laned
+            others_begin |= lease.laned or lease.step is not None
             if job.progress is not None:
                 self._progress.write_last(job, succeeded=True)
             done = frame
@@ -121,7 +121,7 @@ class FastPath:
             self._pools[slot.pool].took(kind, durations_s)
             self._usage.succeeded(kind, slot.pool, peaks_bytes, durations_s)
             self._ends.succeeded(kind, len(durations_s))
-        step.permits_freed |= laned
+        step.others_begin |= others_begin
         step.settle_plain(ended)
         step.report(events or ())
         self._running.go_on(slot, rss_bytes)

@@ -84,7 +84,7 @@ class Accounting:
                 job.limits.memory_bytes,
             )
         pool.owe(lease.kind, settlement)
-        step.permits_freed |= lease.laned
+        step.others_begin |= lease.laned or lease.step is not None
         step.settle(lease, settlement)
         if settlement.state is JobState.PENDING:
             pool.polling.expect(step.now_s + settlement.delay_ms / 1000)

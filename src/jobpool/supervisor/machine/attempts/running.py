@@ -279,6 +279,7 @@ def _run_job(job: Assigned) -> RunJob:
         codec=lease.codec,
         schedule=lease.schedule,
         snoozes=lease.snoozes,
+        is_member=lease.step is not None,
     )
 
 

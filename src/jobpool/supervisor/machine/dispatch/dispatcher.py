@@ -114,8 +114,8 @@ class Dispatcher:
             for pool in self._pools.values():
                 self.dispatch(pool)
             self.hint()
-        if step.permits_freed:
-            step.permits_freed = False
+        if step.others_begin:
+            step.others_begin = False
             self._dry.clear()
             for pool in self._pools.values():
                 pool.polling.expect(step.now_s)

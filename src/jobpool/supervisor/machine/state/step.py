@@ -52,8 +52,9 @@ class Step:
         """Attempts that we ended before their time."""
         self.on_settle: list[Callable[[Lease, Settlement], None]] = []
         """Called with every settlement that is no plain success, before it is sent."""
-        self.permits_freed = False
-        """An attempt with permits has ended: others may have them, of any pool."""
+        self.others_begin = False
+        """An attempt with permits has ended, or a member of a flow: what has waited for
+        that may begin, in any pool."""
         self.recheck = False
         """Something that kept jobs from beginning has ended: try all pools."""
 
