@@ -13,6 +13,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 LOG_FORMATS = ("human", "json")
 _REF = re.compile(r"\d+-\w+", re.ASCII)
+_FLOW_REF = re.compile(r"flow-\d+-\w+", re.ASCII)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -33,6 +34,21 @@ class JobName(click.ParamType[int | str]):
             return value
         number: int = _NUMBER.convert(value, param, ctx)
         return number
+
+
+class FlowName(click.ParamType[int | str]):
+    """A flow's id on the command line, or its ref: that stays a text."""
+
+    name = "flow's number or ref, as `jobpool flows` shows them"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
+        """Return an id as a number."""
+        if isinstance(value, str) and _FLOW_REF.fullmatch(value):
+            return value
+        try:
+            return int(_NUMBER.convert(value, param, ctx))
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a {self.name}", param, ctx)
 
 
 _NUMBER = JobNumber(min=1)

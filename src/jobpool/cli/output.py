@@ -38,6 +38,11 @@ _COLOURS = {
     "succeeded": "green",
     "retryable": "yellow",
     "leased": "cyan",
+    "running": "cyan",
+    "ready": "cyan",
+    "asks": "yellow",
+    "done": "green",
+    "failed": "red",
     "dead": "red",
     "quarantined": "bold red",
 }
@@ -69,9 +74,11 @@ def console() -> Console:
 
 
 def cell(value: Any) -> Text:
-    """Return a value as harmless text; None is a dash."""
+    """Return a value as harmless text; None is a dash, a text that is drawn stays."""
     from rich.text import Text  # noqa: PLC0415 - see above
 
+    if isinstance(value, Text):
+        return value
     text = "-" if value is None else one_line(str(value), _CELL_MAX)
     return Text(text, style=_COLOURS.get(text, ""))
 

@@ -11,6 +11,7 @@ import msgspec
 
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import (
+    FlowName,
     json_flag,
     selection_flags,
     store_flags,
@@ -18,7 +19,7 @@ from jobpool.cli.flags import (
 )
 from jobpool.cli.jobs.known_names import note_slips
 from jobpool.cli.jobs.records import decoded, job_object, running_s
-from jobpool.cli.jobs.selection import chosen
+from jobpool.cli.jobs.selection import chosen, flow_id_of
 from jobpool.cli.jobs.state_names import STATES, StateChoice
 from jobpool.cli.output import (
     ago,
@@ -62,6 +63,7 @@ def _group_names(
 )
 @selection_flags
 @click.option("--key", help="Only jobs with this idempotency key (one per kind).")
+@click.option("--flow", metavar="FLOW", type=FlowName(), help="Only this flow's jobs.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -90,6 +92,7 @@ def list_jobs(
     tenant: str | None,
     since: str | None,
     key: str | None,
+    flow: int | str | None,
     limit: int,
     group_by: tuple[str, ...],
     full: bool,
@@ -104,6 +107,8 @@ def list_jobs(
     )
     sources = own_sources(store, config)
     with opened(sources) as found:
+        if flow is not None:
+            which = msgspec.structs.replace(which, flow=flow_id_of(found, flow))
         if group_by:
             _print_groups(found, which, group_by, limit=limit, as_json=as_json)
             return

@@ -8,7 +8,7 @@ from jobpool.cli.context import now_ms
 from jobpool.cli.jobs.state_names import RETRYABLE
 from jobpool.cli.jobs.times import since_ms
 from jobpool.core.jobs.job import JobState
-from jobpool.errors import JobNotFound
+from jobpool.errors import FlowNotFound, JobNotFound
 from jobpool.store.protocol import Store
 from jobpool.store.records.operating import Filter
 
@@ -53,3 +53,20 @@ def id_of(store: Store, meant: int | str) -> int:
             "(--store), or was changed on its way"
         )
     return job_id
+
+
+def flow_id_of(store: Store, meant: int | str) -> int:
+    """Return the id of a flow that is named by its id or its ref.
+
+    Raises:
+        FlowNotFound: it is not a ref of this store.
+    """
+    if isinstance(meant, int):
+        return meant
+    flow_id = store.flow_id_of(meant)
+    if flow_id is None:
+        raise FlowNotFound(
+            f"no flow has the ref {meant} in {store.url}: it is another store's "
+            "(--store), or was changed on its way"
+        )
+    return flow_id

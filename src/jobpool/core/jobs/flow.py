@@ -19,6 +19,9 @@ STEPS_MAX = 10_000
 EDGES_MAX = 100_000
 """Most edges of a flow."""
 
+EXTERNAL = "external."
+"""The beginning of the kind of an external step's member."""
+
 
 class FlowState(StrEnum):
     """A flow's state, as stored."""

@@ -1,4 +1,5 @@
-"""`jobpool flows`: what goes together, how far it is, and what is done about it.
+"""`jobpool flows`: what goes together, and how far it is.
 
-May import: cli.output, core, operations, store. Start with words.py.
+May import: cli.context, cli.flags, cli.jobs, cli.output, cli.presence, core,
+operations, store. Start with command.py.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobpool.cli.admin.flows.critical import critical_path
-from jobpool.cli.admin.flows.words import all_jobs, state_word, took_s
+from jobpool.cli.admin.flows.words import state_word, tally, took_s
 from jobpool.cli.output import ago, seconds
 from jobpool.core.event_lines import iso_time
 from jobpool.store.records.flows import FlowDetail, FlowRow, StepRow
@@ -53,7 +53,7 @@ def detail_object(found: FlowDetail, now_ms: int) -> dict[str, Any]:
     """Return a flow with its steps for ``--json``."""
     return {
         **flow_object(found.row),
-        "jobs": dict(all_jobs(found.steps)),
+        "jobs": dict(tally(found.steps)),
         "critical_path": [one.number for one in critical_path(found.steps)],
         "steps": [step_object(one, now_ms) for one in found.steps],
     }

@@ -14,13 +14,15 @@ from jobpool.core.safe_text import one_line
 from jobpool.operations.trail.id_ranges import IdRanges
 from jobpool.store.records.flows import FlowRow, StepRow
 
-Jobs = Mapping[JobState, int]
-"""How many are in which state."""
+Tally = Mapping[str, int]
+"""How many jobs are in which state, or belong to a step that was skipped."""
 
+_SKIPPED = "skipped"
 _BAD = (JobState.DEAD, JobState.QUARANTINED, JobState.CANCELED)
 _BAR = (
     ((JobState.SUCCEEDED,), "█", "green"),
     (_BAD, "▚", "red"),
+    ((_SKIPPED,), "─", "dim"),
     ((JobState.LEASED,), "▒", "cyan"),
 )
 """From left to right: how jobs have ended, and what runs."""
@@ -58,19 +60,22 @@ _NAME_MAX = 40
 _TURNS_MAX = 5
 
 
-def all_jobs(steps: Iterable[StepRow]) -> Counter[JobState]:
-    """Add up the members of steps."""
-    total: Counter[JobState] = Counter()
+def tally(steps: Iterable[StepRow]) -> Counter[str]:
+    """Count the members of steps; what was skipped is no failure."""
+    total: Counter[str] = Counter()
     for step in steps:
-        total.update(step.jobs)
+        is_skipped = step.state in (StepState.SKIPPING, StepState.SKIPPED)
+        for state, count in step.jobs.items():
+            never = is_skipped and state is JobState.CANCELED
+            total[_SKIPPED if never else state] += count
     return total
 
 
-def bar(jobs: Jobs, width: int) -> Text:
+def bar(jobs: Tally, width: int) -> Text:
     """Return a bar of so many columns; what there is of anything is seen.
 
     Args:
-        jobs: whose states it shows.
+        jobs: what it shows, at least one.
         width: at least 16.
     """
     total = sum(jobs.values())
@@ -87,12 +92,12 @@ def bar(jobs: Jobs, width: int) -> Text:
     return drawn
 
 
-def count_words(jobs: Jobs) -> str:
+def count_words(jobs: Tally) -> str:
     """Return how far the jobs of a flow are."""
     total = sum(jobs.values())
-    ended = sum(jobs.get(state, 0) for state in FINISHED)
+    ended = sum(jobs.get(state, 0) for state in (*FINISHED, _SKIPPED))
     parts = [f"{ended:,} of {counted_many(total, 'job')} ended"]
-    parts += [f"{jobs[state]:,} {state}" for state in _BAD if jobs.get(state)]
+    parts += [f"{jobs[one]:,} {one}" for one in (*_BAD, _SKIPPED) if jobs.get(one)]
     if running := jobs.get(JobState.LEASED, 0):
         parts.append(f"{running:,} running")
     return ", ".join(parts)
@@ -120,6 +125,13 @@ def label(step: StepRow, stem: str = "") -> Text:
     text = Text().append(stem, "dim").append(f"{sign} ", style)
     text.append(f"{step.number} ", "dim")
     return text.append(one_line(step.name, _NAME_MAX), "bold" if style != "dim" else "")
+
+
+def left_out_words(steps: Sequence[StepRow]) -> str:
+    """Return what is said of steps in a row that have no line of their own."""
+    states = Counter(map(state_word, steps))
+    words = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
+    return f"{counted_many(len(steps), 'step')}: {words}"
 
 
 def begins_words(step: StepRow) -> str:
@@ -183,9 +195,6 @@ def waits_words(
     """
     if row.finished_at_ms is not None:
         return
-    if row.state is FlowState.BUILDING:
-        yield "whoever enqueues it has not stored all of it yet"
-        return
     if row.state is FlowState.PAUSED:
         yield f"it is paused; nothing of it begins until: jobpool flows resume {row.id}"
     turns = [one for one in steps if one.state is StepState.READY]
@@ -211,8 +220,8 @@ def _turn_words(step: StepRow, now_ms: int) -> str:
     until = ""
     if step.until_ms is not None:
         when = clock_time(step.until_ms)
-        until = f", else it fails {ago(step.until_ms, now_ms)}, at {when}"
-    return f"somebody's approval: jobpool flows approve {step.first_job}{until}"
+        until = f"; without it, it fails {ago(step.until_ms, now_ms)}, at {when}"
+    return f"an approval: jobpool flows approve {step.first_job}{until}"
 
 
 def ending_words(row: FlowRow) -> str:

@@ -17,7 +17,7 @@ from jobpool.cli.jobs.audit import audit_lines, audit_object
 from jobpool.cli.jobs.quota_words import wait_object
 from jobpool.cli.jobs.records import decoded, job_object
 from jobpool.cli.jobs.show.attempts import attempt_lines, evidence
-from jobpool.cli.jobs.show.facts import facts
+from jobpool.cli.jobs.show.facts import facts, place_object
 from jobpool.cli.jobs.show.reading import Seen, meant, read
 from jobpool.cli.output import (
     ago,
@@ -88,6 +88,7 @@ def _object(seen: Seen, *, with_payload: bool) -> dict[str, Any]:
     shown["output_dropped_at"] = iso_time(kept.dropped_at_ms) if kept else None
     shown["waits_for"] = [wait_object(one) for one in seen.quotas]
     shown["schedule"] = tick_object(seen.tick) if seen.tick else None
+    shown["flow"] = place_object(seen.place) if seen.place else None
     shown["audit"] = None if done is None else [audit_object(one) for one in done]
     if with_payload:
         shown["payload"] = decoded(seen.payload)

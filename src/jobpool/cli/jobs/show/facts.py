@@ -10,7 +10,7 @@ import msgspec
 from jobpool.cli.jobs.quota_words import wait_words
 from jobpool.cli.jobs.records import decoded, has_result
 from jobpool.cli.jobs.show.attempts import counts, figures
-from jobpool.cli.jobs.show.reading import Seen
+from jobpool.cli.jobs.show.reading import Place, Seen
 from jobpool.cli.jobs.show.waits import what_next
 from jobpool.cli.output import ago, counted, seconds, size, tick_words
 from jobpool.core.application.codec import is_encoded, is_encoded_json
@@ -39,6 +39,7 @@ def facts(seen: Seen, now: int) -> Iterator[tuple[str, str]]:
         *(("quota", wait_words(one, now)) for one in seen.quotas),
         *seen.links,
         ("schedule", tick_words(seen.tick) if seen.tick else ""),
+        ("flow", place_words(seen.place) if seen.place else ""),
         (
             "error",
             unstated_error(job.reason, job.error_class, error),
@@ -67,6 +68,31 @@ def facts(seen: Seen, now: int) -> Iterator[tuple[str, str]]:
         ("read", _page(seen)),
     ]
     yield from ((name, text) for name, text in rows if text)
+
+
+def place_words(place: Place) -> str:
+    """Return where in a flow a job is: ``7, order, open; step 3``."""
+    row, member = place.row, place.member
+    retried = f" of generation {member.generation}" if row.generation > 1 else ""
+    return (
+        f"{row.id}, {row.name}, {row.state}; step {member.number}{retried}: "
+        f"jobpool flows show {row.id}"
+    )
+
+
+def place_object(place: Place) -> dict[str, Any]:
+    """Return where in a flow a job is, for ``--json``."""
+    row, member = place.row, place.member
+    return {
+        "id": row.id,
+        "ref": row.ref,
+        "name": row.name,
+        "key": row.key,
+        "state": row.state,
+        "step": member.number,
+        "generation": member.generation,
+        "after": list(member.before),
+    }
 
 
 def _page(seen: Seen) -> str:

@@ -17,6 +17,7 @@ from jobpool.errors import JobNotFound, StoreRefused
 from jobpool.operations.redaction import Redactor
 from jobpool.operations.trail.entries import Entry, entries
 from jobpool.store.protocol import Store
+from jobpool.store.records.flows import FlowFilter, FlowRow, MemberOf
 from jobpool.store.records.jobs import KeptOutput
 from jobpool.store.records.operating import AuditFilter, Filter
 from jobpool.store.records.quotas import QuotaWait
@@ -25,6 +26,13 @@ from jobpool.store.records.schedules import JobTick
 
 _DONE_MAX = 10
 """Most entries of the audit trail: `jobpool audit --job` has them all."""
+
+
+class Place(NamedTuple):
+    """Where in a flow a job is."""
+
+    row: FlowRow
+    member: MemberOf
 
 
 class Seen(NamedTuple):
@@ -42,6 +50,8 @@ class Seen(NamedTuple):
     links: Sequence[tuple[str, str]]
     """What is said of its relations to others: a name and a text."""
     tick: JobTick | None
+    place: Place | None
+    """In a flow; None: it is in none."""
     output: str | None
     kept: KeptOutput | None
     payload: bytes | None
@@ -69,6 +79,7 @@ def read(store: Store, job: Job, *, unredacted: bool, with_payload: bool) -> See
         waits=why_it_waits(store, job, known, quotas),
         links=_links(store, job),
         tick=store.tick_of(job.id),
+        place=_place(store, job.id),
         output=redaction.text(store.output(job.id)),
         kept=redaction.kept(store.kept_output(job.id)),
         payload=redaction.payload(payload),
@@ -135,6 +146,15 @@ def _links(store: Store, job: Job) -> list[tuple[str, str]]:
             by = "by " * (name != "replays")
             rows.append((name, f"{by}job {other_id}, which {state}"))
     return rows
+
+
+def _place(store: Store, job_id: int) -> Place | None:
+    """Return where in a flow a job is; None: in none that is still there."""
+    member = store.flow_of(job_id)
+    if member is None:
+        return None
+    rows = store.flows(FlowFilter(ids=(member.flow,)), 1)
+    return Place(rows[0], member) if rows else None
 
 
 def _done(store: Store, job_id: int) -> list[Entry] | None:

@@ -10,6 +10,7 @@ from jobpool.cli.jobs.records import running_s
 from jobpool.cli.output import ago, pause_words, seconds
 from jobpool.cli.presence import why_not_alive
 from jobpool.core.jobs.budget import attempt_words
+from jobpool.core.jobs.flow import EXTERNAL
 from jobpool.core.jobs.job import Job, JobState
 from jobpool.core.rules.circuit_breaker import BreakerState
 from jobpool.core.rules.quotas.definition import TENANT
@@ -45,6 +46,8 @@ def what_next(job: Job, known: KindRecord | None, now: int) -> str:
 
 def _otherwise(job: Job) -> str:
     if job.follows is None:
+        if job.state is JobState.WAITING and job.kind.startswith(EXTERNAL):
+            return f"ends when somebody says so: jobpool flows approve {job.id}"
         return _NEXT.get(job.state, "")
     return f"runs when job {job.follows} has ended, which has its unique text"
 

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from jobpool.cli.admin.flows.critical import critical_path
 from jobpool.cli.admin.flows.words import (
-    all_jobs,
     bar,
     begins_words,
     count_words,
@@ -15,12 +14,13 @@ from jobpool.cli.admin.flows.words import (
     label,
     path_words,
     state_word,
+    tally,
     took_s,
     waits_words,
 )
 from jobpool.core.jobs.flow import Ending, FlowState, Hook, StepState, When
 from jobpool.core.jobs.job import JobState
-from support.store.flow_rows import NOW_MS, flow_row, order_steps, step_row
+from support.store.flow_rows import NOW_MS, done, flow_row, order_steps, step_row
 
 COUNTS = st.dictionaries(
     st.sampled_from(JobState), st.integers(1, 10**7), min_size=1, max_size=8
@@ -38,6 +38,19 @@ def test_a_bar_shows_what_ended_well_and_badly_what_runs_and_what_is_to_come():
     }
     assert bar(jobs, 20).plain == "████████▚▚▚▚▒▒▒▒░░░░"
     assert count_words(jobs) == "12 of 20 jobs ended, 2 dead, 2 canceled, 4 running"
+
+
+def test_what_was_skipped_is_no_failure():
+    """A refund that is not needed is canceled, and nothing is wrong with its flow."""
+    steps = [
+        done(0, "ship", began_s=9, took_s=1),
+        step_row(1, "refund", StepState.SKIPPED, jobs={JobState.CANCELED: 1}),
+        step_row(2, "mail", StepState.DONE, jobs={JobState.CANCELED: 1}, failed=True),
+    ]
+    jobs = tally(steps)
+    assert jobs == {"succeeded": 1, "skipped": 1, "canceled": 1}
+    assert count_words(jobs) == "3 of 3 jobs ended, 1 canceled, 1 skipped"
+    assert bar(jobs, 18).plain == "██████▚▚▚▚▚▚──────"
 
 
 @given(COUNTS, st.integers(16, 60))
@@ -125,7 +138,6 @@ def test_what_a_flow_waits_for_is_told_by_step():
     assert said(flow_row(), [step_row(0, "parts", StepState.READY, jobs=many)]) == [
         "step 0 parts: 8 jobs running, 71 jobs due, waiting for a slot"
     ]
-    assert all_jobs(order_steps()).total() == 6
 
 
 def test_what_somebody_has_to_approve_says_how_and_until_when():
@@ -135,8 +147,8 @@ def test_what_somebody_has_to_approve_says_how_and_until_when():
     )
     assert said(flow_row(), [step]) == [
         (
-            "step 0 approval: somebody's approval: jobpool flows approve 30, "
-            "else it fails in 2h00m, at 2027-01-15 10:00Z"
+            "step 0 approval: an approval: jobpool flows approve 30; "
+            "without it, it fails in 2h00m, at 2027-01-15 10:00Z"
         )
     ]
 
