@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
@@ -28,6 +28,7 @@ from jobpool.core.application.current import (
     current,
     enter,
 )
+from jobpool.core.application.step_results import MemberResult
 from jobpool.core.clock import SystemClock
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.core.rules.admission import Admission
@@ -105,7 +106,9 @@ class Rehearsal:
         requests: what a breaker would have been told, in order.
     """
 
-    def __init__(self, kind: str = "test") -> None:
+    def __init__(
+        self, kind: str = "test", results: Sequence[MemberResult] = ()
+    ) -> None:
         self.beats: list[Beat] = []
         self.enqueued: list[NewJob] = []
         self.completion: Completion | None = None
@@ -113,6 +116,7 @@ class Rehearsal:
         self.blocks: list[Block] = []
         self.requests: list[Request] = []
         self._kind = kind
+        self._results = results
         self._used_up: dict[str, float] = {}
         self._replies: dict[int, PermitReply] = {}
         self._store = MemoryStore(
@@ -157,6 +161,13 @@ class Rehearsal:
     def read(self, job_id: int) -> Job | None:
         """Return a job that was enqueued here; none has run."""
         return self._store.get(job_id)
+
+    def step_results(
+        self, numbers: Sequence[int] | None, after_id: int
+    ) -> Sequence[MemberResult]:
+        """Return what `running` was given as results."""
+        del numbers
+        return [row for row in self._results if row.job_id > after_id]
 
     def beat(self, progress: Any, checkpoint: Any) -> None:
         """Collect a heartbeat; its values must be JSON, as in a child."""
@@ -228,6 +239,7 @@ def running(
     priority: int = 0,
     schedule: ScheduledTick | None = None,
     snoozes: int = 0,
+    results: Iterable[tuple[Handler[..., Any], Any]] = (),
 ) -> Iterator[Rehearsal]:
     """Make `jobpool.current` work in the block, as if a job were running.
 
@@ -246,14 +258,26 @@ def running(
         priority: the job's.
         schedule: the tick that it is of; None: no schedule has made it.
         snoozes: attempts in a row before this one that snoozed.
+        results: what ``current().results`` reads: handlers of the steps before it, each
+            with what it has returned.
 
     Yields:
         A record of what the handler does.
 
     Raises:
         ConfigError: *timeout* is not a duration, or *memory* not a size.
+        TypeError: a result cannot be encoded as JSON.
+        ResultTooLarge: one is over ``result_max``.
     """
-    rehearsal = Rehearsal(kind)
+    results = list(results)
+    most = find_settings(None).result_max_bytes if results else 0
+    rehearsal = Rehearsal(
+        kind,
+        [
+            MemberResult(n, 0, handler.kind, handler.results.encode(value, most))
+            for n, (handler, value) in enumerate(results, 1)
+        ],
+    )
     timeout_s = duration_s(timeout, "timeout")
     attempted = Current(
         job_id=job_id,

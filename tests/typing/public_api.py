@@ -197,6 +197,19 @@ def schedules() -> None:
         assert_type(tick.late, timedelta)
 
 
+@jobs.job("cpu")
+def total_of(sizes: list[str], day: str) -> int:
+    for size in current().results(thumbnail):
+        assert_type(size, str)
+    for page in current().results(fetch):
+        assert_type(page, bytes)
+    for member, value in current().results():
+        assert_type(member.kind, str)
+        assert_type(value, Any)
+    current().results("thumbnail")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    return len(sizes) + len(day)
+
+
 async def uses_async() -> None:
     job = await thumbnail.options(connection=None).enqueue_async("a", width=3)
     assert_type(job, Job[str])

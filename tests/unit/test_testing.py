@@ -59,6 +59,29 @@ def test_a_heartbeat_that_is_not_json_is_refused():
     assert seen.beats == []
 
 
+def test_running_gives_a_handler_results_of_the_steps_before_it():
+    """By handler as it has returned them, or all of them with their jobs, as JSON."""
+    moment = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    before = [(later, moment), (slow, {"a": 1}), (later, moment.replace(year=2027))]
+    with running(results=before):
+        current = jobpool.current()
+        moments = current.results(later)
+        assert list(moments) == list(moments) == [moment, moment.replace(year=2027)]
+        assert list(current.results(slow)) == [{"a": 1}]
+        assert [(job.kind, value) for job, value in current.results()] == [
+            ("later", "2026-01-02T00:00:00Z"),
+            ("slow", {"a": 1}),
+            ("later", "2027-01-02T00:00:00Z"),
+        ]
+    with running():
+        assert list(jobpool.current().results()) == []
+    with (
+        pytest.raises(TypeError, match="the result of slow"),
+        running(results=[(slow, object())]),
+    ):
+        """It is refused as a child would refuse it."""
+
+
 def test_running_blocks_nest():
     """The outer attempt is current again afterwards."""
     with running(job_id=1):

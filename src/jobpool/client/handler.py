@@ -110,6 +110,11 @@ class Handler(Generic[P, R_co]):
         return self._spec.pool
 
     @property
+    def kinds(self) -> frozenset[str]:
+        """Its kind, and those that it had before."""
+        return frozenset((self._spec.kind, *self._spec.aliases))
+
+    @property
     def spec(self) -> HandlerSpec:
         """The declaration, including the arguments' JSON Schema.
 
@@ -245,6 +250,16 @@ class Handler(Generic[P, R_co]):
             ArgumentsRejected: as for `enqueue`.
         """
         return self._packed(DEFAULT, args, kwargs)
+
+    @overload
+    def decode_result(
+        self: Handler[P, Coroutine[Any, Any, T]], encoded: bytes | None, /
+    ) -> T: ...
+    @overload
+    def decode_result(self, encoded: bytes | None, /) -> R_co: ...
+    def decode_result(self, encoded: bytes | None, /) -> Any:
+        """Return a stored result as this has returned it; as `Results.decode`."""
+        return self.results.decode(encoded)
 
     def check_has_defaults(self) -> None:
         """Refuse a handler that cannot be called without arguments.

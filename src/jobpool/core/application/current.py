@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
+
+import msgspec
 
 from jobpool.core.application.codec import Codec
+from jobpool.core.application.step_results import (
+    Member,
+    MemberResult,
+    ReadsResults,
+    StepResults,
+)
 from jobpool.core.jobs.job import Enqueued, Job, NewJob, Scheduled
 from jobpool.core.rules.admission import Admission
 from jobpool.errors import Superseded, UsageError
@@ -110,6 +118,24 @@ class Channel(Protocol):
 
     def beat(self, progress: Any, checkpoint: Any) -> None:
         """Report that the handler is alive; None leaves a value unchanged."""
+        ...
+
+    def step_results(
+        self, numbers: Sequence[int] | None, after_id: int
+    ) -> Sequence[MemberResult]:
+        """Return results of the running job's flow, in order of their jobs' ids.
+
+        Those of members that have succeeded: some, unless there are none left.
+
+        Args:
+            numbers: of which steps; None: of those that are before the job's own.
+            after_id: only of jobs with higher ids.
+
+        Raises:
+            UsageError: the job is in no flow.
+            CodecMismatch: one is encoded with another codec or key.
+            StoreError: they could not be read.
+        """
         ...
 
     def complete(self, connection: Any, result: Any) -> None:
@@ -257,6 +283,33 @@ class Current:
         """True once a drain has begun: a long handler should save its work and end."""
         return self._channel.stopping()
 
+    @overload
+    def results(self, /) -> StepResults[tuple[Member, Any]]: ...
+    @overload
+    def results(self, handler: ReadsResults[T], /) -> StepResults[T]: ...
+    def results(self, handler: ReadsResults[Any] | None = None, /) -> StepResults[Any]:
+        """Return the results of the steps of its flow that are before this job's.
+
+        Those of jobs that have succeeded, in the order in which they were added.
+
+        Args:
+            handler: only those of its jobs, of its type. None: of all, each with its
+                job, as plain JSON values.
+
+        Returns:
+            What can be looped over, again and again; it is read a page at a time.
+
+        Raises:
+            UsageError: this job is in no flow.
+        """
+        if handler is None:
+            return StepResults(self._page, _with_member)
+        decode = handler.decode_result
+        return StepResults(self._page, lambda row: decode(row.result), handler.kinds)
+
+    def _page(self, after_id: int) -> Sequence[MemberResult]:
+        return self._channel.step_results(None, after_id)
+
     def heartbeat(self, *, progress: Any = None, checkpoint: Any = None) -> None:
         """Report that the handler is alive and, optionally, its progress.
 
@@ -307,6 +360,11 @@ class Current:
         await completer().call_async(
             connection, lambda stand_in: self._channel.complete(stand_in, result)
         )
+
+
+def _with_member(row: MemberResult) -> tuple[Member, Any]:
+    value = None if row.result is None else msgspec.json.decode(row.result)
+    return row.member, value
 
 
 class _State:

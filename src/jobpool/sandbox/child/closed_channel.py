@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jobpool.core.application.step_results import MemberResult
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.errors import UsageError
 
@@ -30,6 +31,17 @@ class ClosedChannel:
             UsageError: always.
         """
         raise UsageError(f"job {job_id} cannot be read: {self._reason}")
+
+    def step_results(
+        self, numbers: Sequence[int] | None, after_id: int
+    ) -> Sequence[MemberResult]:
+        """Refuse.
+
+        Raises:
+            UsageError: always.
+        """
+        del numbers, after_id
+        raise UsageError(f"results of a flow cannot be read: {self._reason}")
 
     def beat(self, progress: Any, checkpoint: Any) -> None:
         """Refuse.

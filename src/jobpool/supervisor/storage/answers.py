@@ -7,6 +7,7 @@ from jobpool.sandbox.protocol.messages import Answer, FrameError, encode
 from jobpool.store.protocol import Store
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.storage.step_results import read_results
 
 
 def may_wait(ask: cmd.Enqueue) -> bool:
@@ -22,8 +23,9 @@ def answered(store: Store, ask: cmd.Enqueue) -> inp.Stored:
     """
     try:
         if ask.results is not None:
-            raise _in_no_flow(ask.job_id)
-        if ask.reads is None:
+            results = read_results(store, ask.job_id, ask.results)
+            answer = Answer(ask.ask, [], results=results)
+        elif ask.reads is None:
             answer = Answer(ask.ask, store.enqueue(ask.jobs))
         else:
             answer = Answer(ask.ask, [], found=store.get(ask.reads))
@@ -33,12 +35,6 @@ def answered(store: Store, ask: cmd.Enqueue) -> inp.Stored:
             raise
         answer = refusal(ask.ask, exc, may_read=ask.may_read)
     return inp.Stored(ask.slot, ask.child, answer)
-
-
-def _in_no_flow(job_id: int) -> UsageError:
-    return UsageError(
-        f"job {job_id} is in no flow, so there are no steps before it with results"
-    )
 
 
 def _refuse_endless(answer: Answer, job_id: int) -> None:
