@@ -1,6 +1,7 @@
 """Layering: imports only go down, files stay short, modules have docstrings."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ SOURCES = sorted(
 )
 MODULES = [path for path in SOURCES if path.endswith(".py")]
 LINES_MAX = 400
+DOCSTRING = re.compile(r'r?"""\S')
 
 
 def test_every_import_contract_is_kept():
@@ -42,6 +44,8 @@ def test_no_file_has_more_than_400_lines_of_code():
     found = {}
     for path in SOURCES:
         text = (ROOT / path).read_text()
+        if text.count("\n") <= LINES_MAX:
+            continue  # Not parsed: that would take seconds for all of them.
         lines = _code_lines(text) if path in MODULES else _statement_lines(text)
         found[path] = len(lines)
     assert {path: count for path, count in found.items() if count > LINES_MAX} == {}
@@ -72,5 +76,5 @@ def _statement_lines(text):
 
 def test_every_module_says_what_it_is_for():
     """Each module begins with a docstring."""
-    trees = {path: ast.parse((ROOT / path).read_text()) for path in MODULES}
-    assert [path for path, tree in trees.items() if not ast.get_docstring(tree)] == []
+    texts = {path: (ROOT / path).read_text() for path in MODULES}
+    assert [path for path, text in texts.items() if not DOCSTRING.match(text)] == []
