@@ -88,7 +88,7 @@ def test_nobody_of_equal_weight_gets_over_twice_anothers_starts(claims, tenants)
 def test_starts_are_in_proportion_to_weights(weights, want):
     """No share is ever over one start away from what its weight says."""
     pool = Pool({f"t{n}": weight for n, weight in enumerate(weights)})
-    for _ in range(200):
+    for _ in range(100):
         pool.claim(list(pool.weights), want)
         normal = [pool.vtimes[who] for who in pool.weights]
         steps = [1 / weight for weight in weights]
