@@ -19,6 +19,7 @@ from support.store.storing import (
     make_waiting,
     new_job,
     succeeded,
+    try_often,
 )
 
 
@@ -286,22 +287,29 @@ def test_history_after_a_reset_is_empty(store):
     assert len(store.attempts(granted.id)) == 2
 
 
+def settle_lost(store, clock, granted, rule=None):
+    clock.advance(1)
+    settlement = ended(granted, Outcome.LOST, now_ms=clock.utc_ms())
+    again = {"state": JobState.PENDING, "rule": rule}
+    store.settle([msgspec.structs.replace(settlement, **again)])
+
+
 def test_history_is_bounded(store, clock):
     """The newest thousand, oldest of these first; and the first under each rule."""
     store.enqueue([new_job()])
     store.renew("run-1", 3600.0, anew=True)
     firsts = []
-    for number in range(1005):
+    for number in (0, 1, 2, 900, 1003, 1004):
         (granted,) = store.lease("run-1", {"cpu": 1}, KINDS).leases
-        clock.advance(1)
-        settlement = ended(granted, Outcome.LOST, now_ms=clock.utc_ms())
-        if settlement.state is not JobState.PENDING:
-            settlement = msgspec.structs.replace(settlement, state=JobState.PENDING)
-        if number in {1, 2, 900}:
-            settlement = msgspec.structs.replace(settlement, rule="shop.NotYet")
-            firsts.append(clock.utc_ms())
-        store.settle([settlement])
+        if number > granted.attempt:
+            settle_lost(store, clock, granted)
+            try_often(store, clock, granted.id, number - granted.attempt)
+            (granted,) = store.lease("run-1", {"cpu": 1}, KINDS).leases
         assert granted.attempt == number + 1
+        rule = "shop.NotYet" if number in {1, 2, 900} else None
+        settle_lost(store, clock, granted, rule)
+        if rule:
+            firsts.append(clock.utc_ms())
     granted = lease_one(store)
     assert len(granted.history) == 1001
     oldest = granted.history[0]

@@ -50,15 +50,57 @@ def make_waiting(store, job_id):
             held_back = msgspec.structs.replace(row, state=JobState.WAITING)
             store._database.put_job(row, held_back)
         return
+    with _by_hand(store) as (connection, prefix):
+        connection.execute(
+            f"UPDATE {prefix}jobs SET state = 'waiting' WHERE id = {job_id}"  # noqa: S608 - our own
+        )
+
+
+def try_often(store, clock, job_id, count):
+    """Have a job end so many more attempts as it ended its first, one a second.
+
+    In a database they are copied there: to make them takes a hundred times as long.
+    """
+    if isinstance(store, MemoryStore):
+        for _ in range(count):
+            (granted,) = store.lease("run-1", {"cpu": 1}, KINDS).leases
+            clock.advance(1)
+            settlement = ended(granted, Outcome.LOST, now_ms=clock.utc_ms())
+            store.settle([msgspec.structs.replace(settlement, state=JobState.PENDING)])
+        return
+    with _by_hand(store) as (connection, prefix):
+        first = (
+            f"SELECT * FROM {prefix}attempts WHERE job_id = {job_id} AND attempt = 1"  # noqa: S608
+        )
+        names = [column[0] for column in connection.execute(first).description]
+        values = {name: f"one.{name}" for name in names if name != "id"}
+        values["attempt"] = "job.attempt + more.n"
+        values["finished_at_ms"] = f"{clock.utc_ms()} + 1000 * more.n"
+        connection.execute(
+            "WITH RECURSIVE more (n) AS ("  # noqa: S608 - our own
+            f"SELECT 1 UNION ALL SELECT n + 1 FROM more WHERE n < {count}"
+            f") INSERT INTO {prefix}attempts ({', '.join(values)}) "
+            f"SELECT {', '.join(values.values())} "
+            f"FROM ({first}) AS one "
+            f"JOIN {prefix}jobs AS job ON job.id = one.job_id CROSS JOIN more"
+        )
+        connection.execute(
+            f"UPDATE {prefix}jobs SET attempt = attempt + {count} WHERE id = {job_id}"  # noqa: S608
+        )
+    clock.advance(count)
+
+
+@contextlib.contextmanager
+def _by_hand(store):
+    """Yield a connection to a store's database, and how its tables' names begin."""
     if store.url.startswith("sqlite"):
-        path, table = store.url.removeprefix("sqlite:///"), "jobpool_jobs"
+        path, prefix = store.url.removeprefix("sqlite:///"), "jobpool_"
         hand = contextlib.closing(sqlite3.connect(path, isolation_level=None))
     else:
-        table = f"{query_of(store.url)['schema']}.jobs"
+        prefix = f"{query_of(store.url)['schema']}."
         hand = contextlib.closing(server().connect(store.url))
     with hand as connection:
-        statement = f"UPDATE {table} SET state = 'waiting' WHERE id = {job_id}"  # noqa: S608 - our own
-        connection.execute(statement)
+        yield connection, prefix
 
 
 def begin_run(store, run_id="run-1", kinds=(), ttl_s=60.0, **facts):
