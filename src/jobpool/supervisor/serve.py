@@ -34,6 +34,7 @@ from jobpool.core.events.event import Event, Observer
 from jobpool.core.events.jobs import JobSucceeded
 from jobpool.core.events.supervisor import Alarm, SupervisorStopped
 from jobpool.core.formats import TOO_OLD
+from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.quotas.definition import Limits
 from jobpool.core.version import __version__
 from jobpool.errors import ConfigError, JobpoolError, StoreRefused
@@ -66,6 +67,7 @@ from jobpool.supervisor.os_priority import going_first
 from jobpool.supervisor.processes.children import Children
 from jobpool.supervisor.processes.zygotes import Zygotes
 from jobpool.supervisor.reactor import Reactor
+from jobpool.supervisor.storage.inbox import Posts
 from jobpool.supervisor.storage.open_patiently import await_opened, open_patiently
 from jobpool.supervisor.storage.thread import StoreThread
 
@@ -436,6 +438,7 @@ class _Supervisor:
         self._settings = self._zygotes.settings = settings
         self._housekeeping.settings = settings
         self._renewal.ttl_s = settings.lease_ttl_s
+        self._store.chore(partial(_admit_by, settings.admission))
         self._reactor.feed(inp.Reload(settings))
 
     def _signal_actions(self) -> dict[int, Callable[[], None]]:
@@ -450,3 +453,9 @@ class _Supervisor:
             signal.SIGHUP: partial(self._reload, hup) if hup else drain(signal.SIGHUP),
             signal.SIGQUIT: lambda: self._reactor.feed(inp.Stop("SIGQUIT")),
         }
+
+
+def _admit_by(admission: Admission, store: Store) -> Posts:
+    """Have what handlers enqueue be limited as the configuration says now."""
+    store.admit_by(admission)
+    return ()

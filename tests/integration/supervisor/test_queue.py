@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -406,9 +407,16 @@ def test_keys_hold_in_a_handler(site):
 
 
 def test_a_handler_is_told_what_is_full_as_any_producer_is(site):
-    """Its supervisor's limits hold; the error has all of its fields."""
+    """Its supervisor's limits hold, as last read; the error has all of its fields."""
     found = site.result(site.add("crowds"))
     assert found == ["tenant crowded", 0, 0, None, 60.0]
+    (supervisor,) = site.supervisors
+    (site.folder / "other.toml").write_text(CONFIG.replace("depth_max = 0", ""))
+    supervisor.send(signal.SIGHUP)
+    wait_until(
+        lambda: len(supervisor.events("pool_reloaded")) == 2, PATIENCE_S, "a reload"
+    )
+    assert site.result(site.add("crowds")) is None
 
 
 def test_a_handler_reads_jobs_through_its_supervisor(site):

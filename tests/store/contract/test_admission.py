@@ -41,6 +41,20 @@ def limited(store_factory):
     return make
 
 
+def test_other_limits_hold_from_the_next_job_on(limited):
+    """Wider ones and narrower ones, of the whole queue as well."""
+    store = limited(depth("pools", "io", 1))
+    store.enqueue([FETCH])
+    store.admit_by(Admission(depth_max=2))
+    store.enqueue([FETCH])
+    with FULL(QueueFull, match="the queue holds 2 unfinished jobs of at most 2"):
+        store.enqueue([FETCH])
+    store.admit_by(depth("pools", "io", 3))
+    store.enqueue([FETCH])
+    with FULL(QueueFull, match="pool io holds 3"):
+        store.enqueue([FETCH])
+
+
 @pytest.mark.parametrize(
     ("section", "name", "inside", "outside"),
     [

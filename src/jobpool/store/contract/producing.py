@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from jobpool.core.jobs.job import Enqueued, NewJob
+from jobpool.core.rules.admission import Admission
 from jobpool.store.records.quotas import FullRow
 
 
@@ -33,6 +34,10 @@ class Producing(Protocol):
             StoreUnavailable: nothing was stored.
             OutcomeUnknown: the commit failed such that they may or may not be stored.
         """
+        ...
+
+    def admit_by(self, admission: Admission) -> None:
+        """Take other limits on jobs that wait, from the next call on."""
         ...
 
     def full(self) -> list[FullRow]:

@@ -14,7 +14,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import Debounce, Enqueued, JobState, NewJob, OnConflict
 from jobpool.core.jobs.uniform_batch import representatives
-from jobpool.core.rules.admission import NO_BOUND, Bound, Scope, Seen, Sort
+from jobpool.core.rules.admission import NO_BOUND, Admission, Bound, Scope, Seen, Sort
 from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.errors import UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
@@ -102,6 +102,10 @@ class Enqueueing(ABC):
         for place, job in zip(fresh, admitted, strict=True):
             placed[place] = job
         return placed
+
+    def admit_by(self, admission: Admission) -> None:
+        """See `Store.admit_by`."""
+        self._entrance = self._entrance.by(admission)
 
     def full(self) -> list[FullRow]:
         """See `Store.full`."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import TIME_MAX_MS, Enqueued, JobState, NewJob
 from jobpool.core.jobs.uniform_batch import UniformJobs, as_uniform, representatives
+from jobpool.core.rules.admission import Admission
 from jobpool.errors import (
     FeatureHeldBack,
     JobpoolBug,
@@ -105,6 +106,11 @@ class Enqueueing(ABC):
             return
         with self._database.reading() as session:
             self._entrance.foresee(jobs, StoredSight(self._database, session))
+
+    def admit_by(self, admission: Admission) -> None:
+        """See `Store.admit_by`."""
+        self._entrance = self._entrance.by(admission)
+        self._depth.limit_to(admission.stored_max)
 
     def full(self) -> list[FullRow]:
         """See `Store.full`."""

@@ -34,10 +34,15 @@ class DepthGuard:
     """Refuses jobs beyond the limit."""
 
     def __init__(self, limit: int) -> None:
-        self.room_query: Query = ("room_left", {"limit": limit})
+        self.room_query: Query
         """The query for the room that is left; `admit` evaluates its answer."""
-        self._limit = limit
         self._counted = 0
+        self.limit_to(limit)
+
+    def limit_to(self, limit: int) -> None:
+        """Take another limit, from the next call on."""
+        self.room_query = "room_left", {"limit": limit}
+        self._limit = limit
         self._count_again_s = 0.0
         self._trusted = 0
         """How many jobs may be stored without another check, until:"""

@@ -51,5 +51,10 @@ class DepthGuard:
         """Count jobs that are accepted whatever the depth."""
         session.run("add_room", jobs=jobs)
 
+    def limit_to(self, limit: int) -> None:
+        """Take another limit, from the next call on."""
+        self._limit = limit
+        self._count_again_s = 0.0
+
     def _full(self, jobs: int) -> QueueFull:
         return beyond(self._counted, self._limit, jobs)

@@ -97,3 +97,7 @@ class Depth(Protocol):
     def add(self, session: Session, jobs: int) -> None:
         """Count jobs that are accepted whatever the depth."""
         ...
+
+    def limit_to(self, limit: int) -> None:
+        """Take another limit, from the next call on."""
+        ...

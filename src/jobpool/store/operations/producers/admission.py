@@ -87,6 +87,10 @@ class Entrance:
                 if (bound.depth_max or 0) >= MANY and name != EVERY:
                     self._has_slow.add(Scope(sort, name))
 
+    def by(self, admission: Admission) -> Entrance:
+        """Return one with other limits, which has seen nothing yet."""
+        return Entrance(admission, self._now_s)
+
     def admit(self, jobs: Sequence[NewJob], sight: Sight) -> Sequence[NewJob]:
         """Return jobs as they are to be stored, within the transaction that does so.
 
