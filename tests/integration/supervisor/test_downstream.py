@@ -4,6 +4,7 @@
 """
 
 import os
+import time
 from datetime import datetime
 
 import pytest
@@ -19,8 +20,9 @@ BEGUN_S = 1.0
 MOST_FAIL = 20
 """Requests that the breaker wants to see before it opens."""
 RATIO, FLOOR_A_MINUTE = 0.05, 60
-STORM, PATIENT_S, WATCHED = (10_000, 600.0, 24) if IS_FULL else (300, 60.0, 1)
-"""Failed jobs; and how many slots of the budget are watched after the recovery."""
+STORM, PATIENT_S, WATCHED_S = (10_000, 600.0, 120.0) if IS_FULL else (300, 60.0, 5.0)
+"""Failed jobs; and for how long retries are watched after the recovery. The budget is
+large for a minute, while it counts the failed first attempts, and then the floor."""
 STORM_APP = APP.replace("{budget!r}", repr({"ratio": RATIO, "floor": "1/s"}))
 
 
@@ -74,21 +76,17 @@ def test_a_service_that_is_back_sees_no_more_retries_than_their_budget(tmp_path)
             PATIENT_S,
             "the failures",
         )
-        service.is_up = True
+        service.is_up, back_s = True, time.time()
         news = site.add_many(
             "storms", [{**add, "number": STORM + n} for n in range(200)], pool="io"
         )
         site.finish_all(news, PATIENCE_S)
         done = sum(one.attempt > 1 and one.good for one in service.ledger)
         assert done < STORM / 2  # the others wait for the budget
-        slot = max(FLOOR_A_MINUTE, RATIO * (STORM + 200)) / 12
-        wait_until(
-            lambda: (
-                sum(one.attempt > 1 and one.good for one in service.ledger)
-                >= WATCHED * slot
-            ),
-            PATIENT_S,
-            "retries",
+        service.wait(
+            lambda one: one.attempt > 1 and one.at_s > back_s + WATCHED_S,
+            1,
+            patience_s=WATCHED_S + PATIENCE_S,
         )
         firsts = [site.job(job) for job in news]
     assert {(job.state, job.failures) for job in firsts} == {("succeeded", 0)}

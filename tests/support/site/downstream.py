@@ -85,11 +85,11 @@ class Downstream:
         self.ledger.append(Request(number, attempt, time.time(), good))
         return 200 if good else 500
 
-    def wait(self, wanted, count):
+    def wait(self, wanted, count, patience_s=PATIENCE_S):
         """Wait until there were so many requests of which *wanted* is true."""
         wait_until(
             lambda: sum(map(wanted, list(self.ledger))) >= count,
-            PATIENCE_S,
+            patience_s,
             f"{count} requests",
         )
 
