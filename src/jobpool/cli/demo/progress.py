@@ -73,7 +73,10 @@ class Progress:
         return Sample(by_pool(self._store.stats()), news)
 
     def _news_of(self, job: Job) -> Iterator[Contained]:
-        past = self._store.attempts(job.id)
+        # The one that was running may have ended since the job was read: later.
+        is_running = job.state is JobState.LEASED
+        last = job.attempt - is_running
+        past = [a for a in self._store.attempts(job.id) if a.attempt <= last]
         items = [
             Contained(job.kind, one.attempt, one.outcome, one.error_class or one.reason)
             for one in past[self._reported[job.id] :]
