@@ -17,6 +17,7 @@ from jobpool.cli.admin.flows.words import (
     begins_words,
     count_words,
     ending_words,
+    failed_words,
     jobs_words,
     label,
     left_out_words,
@@ -111,6 +112,7 @@ def _facts(
     goes_on = row.failure is Failure.CONTINUE
     rows = [
         ("why", ending_words(row)),
+        *(("failed", text) for text in failed_words(row, found.steps)),
         *(("waits for", text) for text in waits),
         ("key", row.key or ""),
         ("tenant", row.tenant or ""),

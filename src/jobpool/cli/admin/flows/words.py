@@ -208,6 +208,22 @@ def waits_words(
         yield "no supervisor is alive: nothing begins until one is"
 
 
+def failed_words(row: FlowRow, steps: Sequence[StepRow]) -> Iterator[str]:
+    """Yield which steps have failed of themselves, and where to look."""
+    failed = [one for one in steps if one.failed and one.state is StepState.DONE]
+    for step in failed[:_TURNS_MAX]:
+        counts = [
+            f"{counted_many(count, 'job')} {state}"
+            for state in _BAD
+            if (count := step.jobs.get(state, 0))
+        ]
+        is_one = sum(step.jobs.values()) == 1
+        where = f"show {step.first_job}" if is_one else f"list --flow {row.id}"
+        yield f"step {step.number} {step.name}: {', '.join(counts)}: jobpool {where}"
+    if (more := len(failed) - _TURNS_MAX) > 0:
+        yield f"{counted(more, 'more step')}"
+
+
 def _turn_words(step: StepRow, now_ms: int) -> str:
     """Return what keeps a ready step from being done."""
     if not step.external:

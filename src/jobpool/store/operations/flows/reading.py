@@ -72,7 +72,7 @@ class FlowReading(Reading):
             if not rows:
                 return None
             flow, number, generation, step = rows[0]
-            before = session.rows("steps_before", step=step)
+            before = session.rows("numbers_before", step=step)
         return MemberOf(flow, number, generation, tuple(one for (one,) in before))
 
     def step_results(

@@ -53,7 +53,7 @@ FROM jobpool.jobs AS j
 INNER JOIN jobpool.steps AS s ON j.step = s.id
 WHERE j.id = %(id)s
 
--- name: steps_before
+-- name: numbers_before
 -- Numbers of the steps right before a step.
 SELECT b.number
 FROM jobpool.edges AS e

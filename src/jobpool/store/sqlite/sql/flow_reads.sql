@@ -47,7 +47,7 @@ FROM jobpool_jobs AS j
 INNER JOIN jobpool_steps AS s ON j.step = s.id
 WHERE j.id = :id
 
--- name: steps_before
+-- name: numbers_before
 -- Numbers of the steps right before a step.
 SELECT b.number
 FROM jobpool_edges AS e

@@ -36,6 +36,11 @@ def test_a_chain_stays_at_its_margin():
     assert drawn(branches) == ["0", "├─ 1", "│  2", "├─ 3", "4"]
 
 
+def test_an_edge_that_others_imply_changes_nothing():
+    """A mail that names the invoice still stands below what was shipped."""
+    assert drawn(ORDERS | {4: (2, 3), 5: (0, 3)}) == drawn(ORDERS)
+
+
 def test_beginnings_stand_side_by_side():
     """As if a step that has no line stood above them."""
     assert drawn({0: (), 1: (), 2: (0, 1)}) == ["├─ 0", "├─ 1", "2"]

@@ -10,6 +10,7 @@ from jobpool.cli.admin.flows.words import (
     begins_words,
     count_words,
     ending_words,
+    failed_words,
     jobs_words,
     label,
     path_words,
@@ -169,6 +170,26 @@ def test_between_two_steps_it_waits_for_a_supervisor_and_at_its_end_for_nothing(
     assert said(ended, order_steps()) == []
     assert ending_words(ended) == ""
     assert ending_words(flow_row(ending=Ending.CANCEL)).startswith("somebody canceled")
+
+
+def test_what_has_failed_says_where_to_look():
+    """A job, or the jobs of the flow; what was only skipped has not failed."""
+    steps = [
+        step_row(0, "ship", StepState.DONE, failed=True, jobs={JobState.DEAD: 1}),
+        step_row(1, "mail", StepState.SKIPPED, failed=True),
+        step_row(
+            2,
+            "parts",
+            StepState.DONE,
+            failed=True,
+            jobs={JobState.SUCCEEDED: 9, JobState.CANCELED: 1, JobState.DEAD: 1200},
+        ),
+    ]
+    assert list(failed_words(flow_row(), steps)) == [
+        "step 0 ship: 1 job dead: jobpool show 30",
+        "step 2 parts: 1,200 jobs dead, 1 job canceled: jobpool list --flow 7",
+    ]
+    assert list(failed_words(flow_row(), [steps[0]] * 8))[5:] == ["3 more steps"]
 
 
 def test_of_many_steps_under_way_the_first_ones_are_told():
