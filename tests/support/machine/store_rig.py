@@ -41,6 +41,7 @@ class FakeStore:
         self.failures: list[Exception] = []
         self.held: list[Lease] = []
         self.grants: list[Lease] = []
+        self.opened: frozenset[str] = frozenset()
         self.refused: Exception | None = None
         self.spoilt: list[str] = []
         self.wakes = 0
@@ -92,7 +93,7 @@ class FakeStore:
         with self.transaction():
             granted, self.grants = tuple(self.grants), []
             self.held += granted
-        return LeaseBatch(leases=granted)
+        return LeaseBatch(leases=granted, opened=self.opened)
 
     def enqueue(self, _jobs: object) -> list[object]:
         if self.refused is not None:

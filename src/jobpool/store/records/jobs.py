@@ -51,6 +51,8 @@ class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     outdated: bool = False
     """The run's format is below the store's least: nothing was searched for, and the
     run gets no leases any more."""
+    opened: frozenset[str] = frozenset()
+    """The pools in which this call has opened members of flows."""
 
 
 class SuspectRow(msgspec.Struct, frozen=True, kw_only=True, order=True):

@@ -41,7 +41,7 @@ from jobpool.supervisor.storage.outbox import Outbox
 from jobpool.supervisor.storage.permits import FreedPermits, PermitBatch
 from jobpool.supervisor.storage.reports import Commits, PendingReport
 from jobpool.supervisor.storage.trouble import Trouble
-from jobpool.supervisor.storage.writes import count_saves, lease, write_ends
+from jobpool.supervisor.storage.writes import count_saves, is_left, lease, write_ends
 
 RUSH_S = 0.004
 """Within this time after a commit of settlements, the next one waits for more."""
@@ -304,14 +304,16 @@ class StoreThread(threading.Thread):
             self._settled_s = self._clock.monotonic_s()
         for answer in answers:
             self._post(answer)
+        is_awaited = any(ask.jobs for ask in batch.asks)
         if grant is not None and batch.lease is not None:
+            is_awaited |= is_left(batch.lease.wanted, grant)
             self._outbox.granted(grant.leases)
             self.known.granted(grant.leases)
             self._post(inp.Granted(batch.lease.wanted, grant))
             self._freed.granted(grant, sum(batch.lease.wanted.values()))
         for ask in apart:
             self._store_apart(store, ask)
-        if any(ask.jobs for ask in batch.asks):
+        if is_awaited:
             store.wake()
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from jobpool.core.jobs.job import Settlement
@@ -44,6 +45,24 @@ def lease(
         alone=asked.alone,
         ahead=asked.ahead,
         slow_s=asked.slow_s,
+    )
+
+
+def is_left(wanted: Mapping[str, int], grant: LeaseBatch) -> bool:
+    """Say whether others are to be woken for members that a lease has opened.
+
+    It takes them itself if it can, as in a chain on one host. Others are needed for a
+    pool in which it wanted none, took none, or could have taken more if it had wanted
+    more. What it leaves for other reasons is found by their polls.
+
+    Args:
+        wanted: what was asked for, by pool.
+        grant: the answer.
+    """
+    got = Counter(lease.pool for lease in grant.leases)
+    with_members = {one.pool for one in grant.leases if one.step is not None}
+    return any(
+        pool not in with_members or got[pool] >= wanted[pool] for pool in grant.opened
     )
 
 
