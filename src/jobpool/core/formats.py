@@ -18,13 +18,15 @@ from collections.abc import Mapping
 
 OLDEST = 1
 """What code from before formats can honour."""
-FORMAT = 3
+FORMAT = 4
 """What this code can honour."""
 CODECS = 2
 """Payloads, results and errors that have passed through the application's codec."""
 QUOTAS = 3
 """Quotas: what is over a cap or a rate must not be leased."""
-FEATURES: Mapping[int, str] = {CODECS: "codecs", QUOTAS: "quotas"}
+FLOWS = 4
+"""Flows: members' ends lead to others, whose arguments their results may be."""
+FEATURES: Mapping[int, str] = {CODECS: "codecs", QUOTAS: "quotas", FLOWS: "flows"}
 """Each feature that older code cannot honour, by its format."""
 TOO_OLD = (
     f"this jobpool is too old for the store (it knows formats up to {FORMAT}): "

@@ -63,7 +63,7 @@ def test_an_older_run_holds_a_feature_back_and_is_named(store):
     older_run(store, host="a", pid=17)
     with pytest.raises(
         FeatureHeldBack,
-        match=r"quotas wait for jobpool 0\.3\.0 on host a, pid 17: .*nothing was",
+        match=r"flows wait for jobpool 0\.3\.0 on host a, pid 17: .*nothing was",
     ):
         store.require(FORMAT)
     found = store.formats()

@@ -32,7 +32,8 @@ MIB = 1_048_576
 
 SAID = {
     "SupervisorStopped": {"how": "drained"},
-    "Run": {"format": 3},
+    "Run": {"format": 4},
+    "NewFlow": {"failure": "fail"},
     "Lockdown": {"network": True, "enclosure": "none"},
     "Policy": {
         "max_attempts": 5,

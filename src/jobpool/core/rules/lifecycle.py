@@ -66,6 +66,8 @@ class JobEvent(StrEnum):
     """What it waited for has ended."""
     POSTPONE = "postpone"
     """Its unique text was enqueued again: it is due later, with other arguments."""
+    HOLD = "hold"
+    """Its flow was paused before it began."""
 
 
 _S, _E = JobState, JobEvent
@@ -85,9 +87,11 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.REVIVE: _S.RUNNABLE,
         _E.PROCEED: None,
         _E.POSTPONE: _S.PENDING,
+        _E.HOLD: _S.WAITING,
     },
     _S.WAITING: {
         **dict.fromkeys(_E),
+        _E.SUCCEED: _S.SUCCEEDED,  # of an external step: somebody has approved it
         _E.CANCEL: _S.CANCELED,
         _E.PROCEED: _S.PENDING,
         _E.POSTPONE: _S.WAITING,
@@ -107,6 +111,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.REVIVE: None,
         _E.PROCEED: None,
         _E.POSTPONE: _S.PENDING,
+        _E.HOLD: _S.WAITING,
     },
     _S.LEASED: {
         _E.FALL_DUE: None,
@@ -123,6 +128,7 @@ TRANSITIONS: Mapping[JobState, Mapping[JobEvent, JobState | None]] = {
         _E.REVIVE: None,
         _E.PROCEED: None,
         _E.POSTPONE: None,
+        _E.HOLD: None,
     },
     _S.SUCCEEDED: dict.fromkeys(_E),
     _S.DEAD: {**dict.fromkeys(_E), _E.REVIVE: _S.RUNNABLE},

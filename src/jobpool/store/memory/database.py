@@ -29,6 +29,7 @@ from jobpool.core.rules.run_report import RunReport
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.core.rules.sketch import Counts
 from jobpool.errors import StoreUnavailable, UsageError
+from jobpool.store.memory.tables.flows import FlowTable, StepTable
 from jobpool.store.memory.tables.jobs import JobTable
 from jobpool.store.memory.tables.lanes import ShareKey
 from jobpool.store.memory.tables.permits import Bucket, PermitTable
@@ -90,6 +91,9 @@ class MemoryDatabase:
         clocks: the virtual times that fair pools have come to, by priority.
         schedules: by id.
         ticks: those of all schedules.
+        flows: by id.
+        steps: those of all flows.
+        flow_notes: steps that are to be looked at, since a member has ended.
         app_since: since when each run runs its version of its application.
         restores: how often `begin_anew` was called.
         commits: transactions so far that have changed something.
@@ -122,6 +126,9 @@ class MemoryDatabase:
         self.clocks: Records[tuple[str, int], float] = Records()
         self.schedules: Records[int, StoredSchedule] = Records()
         self.ticks = TickTable()
+        self.flows = FlowTable()
+        self.steps = StepTable()
+        self.flow_notes: Records[int, bool] = Records()
         self.app_since: Records[str, int] = Records()
         self.commits = 0
         self.restores = 0
@@ -146,12 +153,9 @@ class MemoryDatabase:
         """Replace a job's row, recording it in the journal; None: it is new."""
         self._journal.append((self.jobs, row.id, former, row))
         self.jobs.swap(former, row)
-        if (
-            former is not None
-            and former.new.unique is not None
-            and former.finished_at_ms is None
-            and row.finished_at_ms is not None
-        ):
+        if row.step is not None and former is not None and _ends(former, row):
+            self.note_step(row.step)
+        if former is not None and former.new.unique is not None and _ends(former, row):
             self.pass_text_on(former.new.kind, former.new.unique)
 
     def pass_text_on(self, kind: str, text: str) -> bool:
@@ -170,6 +174,11 @@ class MemoryDatabase:
         freed: Row = msgspec.structs.replace(row, state=state, new=new, shared=shared)
         self.put_job(row, freed)
         return True
+
+    def note_step(self, step_id: int) -> None:
+        """Have a step looked at, after those that were noted before."""
+        if step_id not in self.flow_notes:
+            self.put(self.flow_notes, step_id, record=True)
 
     def take_token(self) -> int:
         """Return a fresh token; tokens increase and are never given out twice.
@@ -220,7 +229,10 @@ class MemoryDatabase:
 
     def delete_job(self, job_id: int) -> None:
         """Delete a job with everything that belongs to it."""
-        self._forget_tick(self.jobs[job_id])
+        row = self.jobs[job_id]
+        self._forget_tick(row)
+        if row.step is not None and row.finished_at_ms is None:
+            self.note_step(row.step)
         self.put(self.jobs, job_id, None)
         if job_id in self.outputs:
             self.put(self.outputs, job_id, None)
@@ -366,6 +378,11 @@ class MemoryDatabase:
             for table, key, _, record in self._journal:
                 table.put(key, record)
         self._lock.release()
+
+
+def _ends(former: Row, row: Row) -> bool:
+    """Say whether a change of a job is its end."""
+    return former.finished_at_ms is None and row.finished_at_ms is not None
 
 
 class Session:

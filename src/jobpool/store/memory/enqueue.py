@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from heapq import nlargest
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -66,7 +67,7 @@ class Enqueueing(ABC):
             now_ms = self._clock.utc_ms()
             check_new_jobs(jobs, now_ms)
             unfinished = self._database.jobs.unfinished
-            sight = _Sight(self._database, now_ms)
+            sight = MemorySight(self._database, now_ms)
             answers = self._insert(self._placed(jobs, sight), now_ms)
             fresh = self._database.jobs.unfinished - unfinished
             most = self._entrance.admission.stored_max
@@ -110,7 +111,7 @@ class Enqueueing(ABC):
     def full(self) -> list[FullRow]:
         """See `Store.full`."""
         with self._session.reading:
-            sight = _Sight(self._database, self._clock.utc_ms())
+            sight = MemorySight(self._database, self._clock.utc_ms())
             return list(full_scopes(self._entrance.admission, sight))
 
     @abstractmethod
@@ -142,7 +143,7 @@ class Enqueueing(ABC):
                     continue
             job_id = table.take_id()
             first_id = first_id or job_id
-            row = _row(job_id, job, now_ms)
+            row = new_row(job_id, job, now_ms)
             put_job(None, row)
             answers.append(Enqueued(job_id, True, row.state))
         return answers
@@ -170,7 +171,7 @@ class Enqueueing(ABC):
     ) -> Enqueued:
         """Store a debounced job; *shared*: it waits for its text."""
         until_start = job.debounce is not None and job.debounce.until_start
-        row = _row(self._database.jobs.take_id(), job, now_ms)
+        row = new_row(self._database.jobs.take_id(), job, now_ms)
         if shared is not None:
             new = _replace(row.new, unique=None)
             row = _replace(row, new=new, state=JobState.WAITING)
@@ -187,7 +188,7 @@ class Enqueueing(ABC):
         debounce, former = job.debounce or Debounce(), row.shared or Shared(text)
         is_later = debounce.on_conflict is OnConflict.POSTPONE
         run_at_ms, state = row.run_at_ms, row.state
-        given = _row(row.id, job, now_ms)
+        given = new_row(row.id, job, now_ms)
         if is_later:
             latest_ms = row.created_at_ms + debounce.postpone_max_ms
             run_at_ms = min(given.run_at_ms, latest_ms)
@@ -247,7 +248,7 @@ class Enqueueing(ABC):
         )
 
 
-class _Sight:
+class MemorySight:
     """What can be seen of the jobs that wait, at one moment."""
 
     def __init__(self, database: MemoryDatabase, now_ms: int) -> None:
@@ -299,7 +300,10 @@ class _Sight:
     def outlook(self, scope: Scope, job: Concerned) -> Outlook:
         """See `Sight`."""
         jobs, since_ms = self._database.jobs, self._now_ms - int(1000 * ENDS_WITHIN_S)
-        ranks = nlargest(ENDS_MAX, jobs.finished[JobState.SUCCEEDED])
+        succeeded = chain(
+            jobs.finished[JobState.SUCCEEDED], jobs.finished_members[JobState.SUCCEEDED]
+        )
+        ranks = nlargest(ENDS_MAX, succeeded)
         ends = [jobs[id_of(r)] for r in ranks if time_of(r) > since_ms]
         matched = sum(
             scope.sort is Sort.QUEUE or getattr(row.new, scope.sort) == scope.name
@@ -342,7 +346,8 @@ def _is_open(row: Row) -> bool:
     return row.state in _OPEN and not row.attempt and not row.snoozes
 
 
-def _row(job_id: int, job: NewJob, now_ms: int) -> Row:
+def new_row(job_id: int, job: NewJob, now_ms: int) -> Row:
+    """Return the row of a job that is stored now."""
     if job.timeout_s is not None and type(job.timeout_s) is not float:
         job = msgspec.structs.replace(job, timeout_s=float(job.timeout_s))
     run_at_ms = now_ms + job.delay_ms if job.run_at_ms is None else job.run_at_ms

@@ -16,6 +16,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.errors import StoreRefused, StoreWentBack
 from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.flows.fold import fold
 from jobpool.store.memory.quotas.claim import Claim
 from jobpool.store.memory.quotas.shares import Head
 from jobpool.store.memory.set_apart.misfits import MisfitKeeping
@@ -87,6 +88,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
             if is_outdated or is_lapsed or is_paused:
                 return LeaseBatch(outdated=is_outdated, lapsed=is_lapsed)
             self._expire_late(now_ms)
+            folded = fold(self._database, now_ms)
             self._promote_due(now_ms)
             claim = Claim(self._database, now_ms, slow_s)
             left = self._left_to_others(run_id, now_ms)
@@ -118,7 +120,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         if claim.opens_at_ms is not None:
             times.append(claim.opens_at_ms)
         due_ms = min(times, default=None)
-        if is_short:
+        if is_short or folded.is_short:
             due_ms = now_ms
         next_due_in_s = None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
         return LeaseBatch(

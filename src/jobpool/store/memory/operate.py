@@ -110,7 +110,13 @@ class Operating(Enqueueing, MisfitKeeping):
         self._database.put_job(old, without_key)
         (stored,) = self._insert([new], now_ms)
         row = table[stored.id]
-        made = _replace(row, replays=old.id, tick=old.tick)
+        made = _replace(
+            row,
+            replays=old.id,
+            tick=old.tick,
+            step=old.step,
+            generation=old.generation,
+        )
         self._database.put_job(row, made)
         self._reopen_tick(made)
         self._database.put_job(
@@ -356,6 +362,8 @@ def _erased(row: Row, reason: str) -> Row:
         snoozed_since_ms=row.snoozed_since_ms,
         replays=row.replays,
         replaced_by=row.replaced_by,
+        step=row.step,
+        generation=row.generation,
     )
 
 

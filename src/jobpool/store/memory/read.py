@@ -14,7 +14,7 @@ import msgspec
 
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Attempt, Job, JobState
-from jobpool.core.jobs.ref import flow_id_of, id_of, ref_of
+from jobpool.core.jobs.ref import id_of, ref_of
 from jobpool.core.rules.run_report import ReportRow, StoreReport
 from jobpool.core.rules.sketch import Measure
 from jobpool.core.rules.waits import (
@@ -131,11 +131,6 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
         """See `Store.id_of`."""
         with self._session.reading:
             return id_of(ref, self._database.ref_key)
-
-    def flow_id_of(self, ref: str) -> int | None:
-        """See `Store.flow_id_of`."""
-        with self._session.reading:
-            return flow_id_of(ref, self._database.ref_key)
 
     def payload(self, job_id: int) -> bytes | None:
         """See `Store.payload`."""
@@ -421,6 +416,10 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
         else:
             known = map(jobs.get, sorted(set(which.ids), reverse=True))
             rows = (row for row in known if row is not None)
+        if which.flow is not None:
+            flow = self._database.flows.get(which.flow)
+            steps = range(0) if flow is None else flow.steps
+            rows = (row for row in rows if row.step in steps)
         return (
             row
             for row in rows
@@ -438,8 +437,7 @@ def _is_meant(row: Row, which: Filter) -> bool:
         if at_ms < which.since_ms:
             return False
     return (
-        which.flow is None  # where none can be stored, no job is in one
-        and (which.states is None or row.state in which.states)
+        (which.states is None or row.state in which.states)
         and which.kind in {None, new.kind}
         and which.pool in {None, new.pool}
         and which.tenant in {None, new.tenant}

@@ -16,6 +16,7 @@ from jobpool.core.rules.sketch import WEEKS_KEPT, Counts, week_of
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.contract.watermark import RunPosition, Watermark
 from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.flows.pruning import prune_flows
 from jobpool.store.memory.lease import Leasing
 from jobpool.store.memory.quotas.keeping import QuotaKeeping
 from jobpool.store.memory.quotas.permits import PermitKeeping
@@ -294,6 +295,7 @@ class RunKeeping(Leasing, QuotaKeeping, PermitKeeping):
                 self._prune_audit(now_ms - round(retention.audit_s * 1000), limit)
             for what in self._database.pauses.keys() - self._database.paused(now_ms):
                 self._database.put(self._database.pauses, what, None)
+            count += prune_flows(self._database, retention, now_ms, limit - count)
             self._forget_quotas(now_ms, now_ms - _RUN_KEPT_MS)
             self._prune_runs(now_ms - _RUN_KEPT_MS)
             self._prune_suspects()

@@ -11,6 +11,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Settlement
 from jobpool.core.rules.admission import Admission
 from jobpool.store.memory.database import MemoryDatabase, Session
+from jobpool.store.memory.flows.keeping import FlowKeeping
 from jobpool.store.memory.operate import Operating
 from jobpool.store.memory.read import Reading
 from jobpool.store.memory.runs import RunKeeping
@@ -21,7 +22,9 @@ from jobpool.store.records.runs import CapacityFact
 from jobpool.store.wakeup import Waker
 
 
-class MemoryStore(Settling, RunKeeping, ScheduleKeeping, Reading, Operating):
+class MemoryStore(
+    Settling, RunKeeping, ScheduleKeeping, Reading, Operating, FlowKeeping
+):
     """A store in memory. Thread-safe; refused in a forked child.
 
     Args:

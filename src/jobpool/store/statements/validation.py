@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from jobpool.core.application.codec import NAME as CODEC_NAME
 from jobpool.core.application.handler_spec import NAME, POOL_NAME
+from jobpool.core.jobs.flow import NewFlow
 from jobpool.core.jobs.job import (
     PRIORITY_MAX,
     PRIORITY_MIN,
@@ -37,6 +38,7 @@ COMPARED_BYTES = 2**21
 """About how many bytes of payloads one refusal gives back, to be compared."""
 _CODE_MIN, _CODE_MAX = -(2**31), 2**31 - 1
 _DURATION_MAX_S = TIME_MAX_MS / 1000
+_WAIT_MAX_MS = 100 * 365 * 86_400_000
 
 
 def check_new_jobs(jobs: Sequence[NewJob], now_ms: int | None) -> None:
@@ -59,6 +61,33 @@ def check_new_jobs(jobs: Sequence[NewJob], now_ms: int | None) -> None:
         if complaint:
             which = f"job {index} of {len(jobs)}: " if len(jobs) > 1 else ""
             raise UsageError(f"{which}{complaint}; nothing was enqueued")
+
+
+def check_new_flow(flow: NewFlow) -> None:
+    """Refuse a flow whose texts or times no store could hold.
+
+    Raises:
+        UsageError: names the field, and what was expected.
+    """
+    for name, text in (("name", flow.name), ("key", flow.key), ("tenant", flow.tenant)):
+        if not (_is_text(text) or (text is None and name != "name")):
+            raise UsageError(
+                f"flow: {name}: expected 1 to {TEXT_MAX} characters of text without "
+                "NUL; nothing was stored"
+            )
+    for step in flow.steps:
+        if not _is_text(step.name):
+            raise UsageError(
+                f"step {step.number}: name: expected 1 to {TEXT_MAX} characters of "
+                "text without NUL; nothing was stored"
+            )
+        if step.timeout_ms is not None and not _is_int(
+            step.timeout_ms, 1, _WAIT_MAX_MS
+        ):
+            raise UsageError(
+                f"step {step.number}: timeout_ms: expected 1 to {_WAIT_MAX_MS}; "
+                "nothing was stored"
+            )
 
 
 def key_conflict(

@@ -1,4 +1,5 @@
-"""Flows in memory.
+"""Flows in memory: stored whole, folded step by step, read, and changed by people.
 
-May import: store.records. Start with reading.py.
+May import: core, store.memory.database, store.memory.enqueue, store.memory.tables,
+store.operations, store.records, store.statements. Start with `fold`.
 """

@@ -37,7 +37,11 @@ class JobTable:
             which they expire.
         held: ids of leased jobs by run.
         stopping: those of them whose cancellation was requested.
-        finished: by state, by the moment of their end.
+        finished: those that are in no flow, by state, by the moment of their end.
+        finished_members: the others.
+        members: ids of all jobs of a step, in order; by step.
+        unended: the same of those that have not ended.
+        held_back: those of them that wait.
     """
 
     def __init__(self) -> None:
@@ -58,6 +62,10 @@ class JobTable:
         self.held: defaultdict[str, set[int]] = defaultdict(set)
         self.stopping: defaultdict[str, set[int]] = defaultdict(set)
         self.finished = {state: RankSet() for state in FINISHED}
+        self.finished_members = {state: RankSet() for state in FINISHED}
+        self.members: defaultdict[int, RankSet] = defaultdict(RankSet)
+        self.unended: defaultdict[int, RankSet] = defaultdict(RankSet)
+        self.held_back: defaultdict[int, RankSet] = defaultdict(RankSet)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -119,6 +127,9 @@ class JobTable:
         self.pending, self.expiring = RankSet(), RankSet()
         self.lanes.arrange(self.lanes.rules, ())
         self.finished = {state: RankSet() for state in FINISHED}
+        self.finished_members = {state: RankSet() for state in FINISHED}
+        for of_step in (self.members, self.unended, self.held_back):
+            of_step.clear()
         for row in self._rows.values():
             self._enter(row)
         self._is_torn = False
@@ -140,8 +151,17 @@ class JobTable:
         return reversed(self._rows.values())
 
     def tidy(self) -> None:
-        """Drop index entries of kinds and runs that no longer have jobs."""
-        for index in (self.runnable, self.of_tenant, self.held, self.stopping):
+        """Drop index entries of kinds, runs and steps that no longer have jobs."""
+        indexes = (
+            self.runnable,
+            self.of_tenant,
+            self.held,
+            self.stopping,
+            self.members,
+            self.unended,
+            self.held_back,
+        )
+        for index in indexes:
             for key in [key for key, members in index.items() if not members]:
                 del index[key]  # type: ignore[arg-type]
 
@@ -149,9 +169,11 @@ class JobTable:
         new, job_id, state = row.new, row.id, row.state
         if new.key is not None:
             self.by_key[new.kind, new.key] = job_id
+        if row.step is not None:
+            self._join(row.step, row)
         if row.finished_at_ms is not None:
             rank = rank_by_time(row.finished_at_ms, job_id)
-            self.finished[state].add(rank)
+            self._ended(row)[state].add(rank)
             return
         if state is _RUNNABLE:
             self._begin_to_wait(row)
@@ -167,6 +189,16 @@ class JobTable:
         if row.expires_at_ms is not None and not row.attempt and state is not _WAITING:
             self.expiring.add(rank_by_time(row.expires_at_ms, job_id))
 
+    def _join(self, step: int, row: Row) -> None:
+        self.members[step].add(row.id)
+        if row.finished_at_ms is None:
+            self.unended[step].add(row.id)
+        if row.state is _WAITING:
+            self.held_back[step].add(row.id)
+
+    def _ended(self, row: Row) -> dict[JobState, RankSet]:
+        return self.finished if row.step is None else self.finished_members
+
     def _hold(self, job_id: int, held: Held) -> None:
         self.held[held.run_id].add(job_id)
         if held.cancel_requested:
@@ -176,9 +208,13 @@ class JobTable:
         new, job_id, state = row.new, row.id, row.state
         if new.key is not None:
             del self.by_key[new.kind, new.key]
+        if row.step is not None:
+            self.members[row.step].discard(job_id)
+            self.unended[row.step].discard(job_id)
+            self.held_back[row.step].discard(job_id)
         if row.finished_at_ms is not None:
             rank = rank_by_time(row.finished_at_ms, job_id)
-            self.finished[state].discard(rank)
+            self._ended(row)[state].discard(rank)
             return
         if state is _RUNNABLE:
             self._cease_to_wait(row)

@@ -116,6 +116,10 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     replays: int | None = None
     replaced_by: int | None = None
     tick: int | None = None
+    step: int | None = None
+    """The row of its step, if it is a member of a flow."""
+    generation: int = 1
+    """Its flow's, when this row was made."""
     shared: Shared | None = None
 
     def is_late(self, now_ms: int) -> bool:
@@ -157,6 +161,8 @@ def lease_from(row: Row, held: Held) -> Lease:
         lease = msgspec.structs.replace(
             lease, throttles=throttles, throttled_since_ms=since_ms
         )
+    if row.step is not None:
+        lease = msgspec.structs.replace(lease, step=row.step)
     if row.attempt == 1:
         return lease
     spent = row.spent

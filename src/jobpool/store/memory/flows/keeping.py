@@ -1,0 +1,11 @@
+"""All that the store does with flows, but for reading."""
+
+from __future__ import annotations
+
+from jobpool.store.memory.flows.enqueue import FlowEnqueueing
+from jobpool.store.memory.flows.fold import Folding
+from jobpool.store.memory.flows.operating import FlowOperating
+
+
+class FlowKeeping(FlowEnqueueing, Folding, FlowOperating):
+    """The part of the store that keeps flows."""
