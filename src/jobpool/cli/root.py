@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import gc
 import importlib
 import io
 import os
@@ -104,6 +105,9 @@ class Root(click.Group):
         where = f"jobpool.cli.{_COMMANDS[cmd_name].where}"
         module, _, attribute = where.partition(":")
         command = getattr(importlib.import_module(module), attribute)
+        if not gc.isenabled():  # `main` has done that, for the imports
+            gc.freeze()
+            gc.enable()
         if not isinstance(command, click.Command):
             raise TypeError(f"{where} is not a command")
         return command

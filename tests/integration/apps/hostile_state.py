@@ -6,6 +6,7 @@
 
 import faulthandler
 import fcntl
+import gc
 import importlib
 import inspect
 import locale
@@ -94,6 +95,7 @@ def state(_):
     return {
         "cwd": os.getcwd(),
         "argv": sys.argv,
+        "collects": gc.isenabled(),
         "umask": mask,
         "env": dict(os.environ),
         "sigterm": repr(signal.getsignal(signal.SIGTERM)).split(" at ")[0],

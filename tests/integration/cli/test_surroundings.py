@@ -79,6 +79,21 @@ def test_client_commands_do_not_import_the_supervisor():
     assert done.stdout.strip() == "[] set()"
 
 
+def test_a_command_runs_with_the_garbage_collector():
+    """It is off only while the command is imported."""
+    code = (
+        "import gc, sys; from jobpool.cli import main, manual; seen = []; "
+        "manual.print_json = lambda _: seen.append(gc.isenabled()); "
+        "sys.argv = ['jobpool', 'manual', '--json']\n"
+        "try: main()\n"
+        "except SystemExit: print(set(seen))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "{True}"
+
+
 def test_an_unknown_command_is_answered_with_the_nearest():
     """A typing error is corrected without opening the manual."""
     result = run("lst")

@@ -24,6 +24,7 @@ def test_it_has_the_module_path_and_the_arguments(tmp_path, monkeypatch):
     finally:
         rig.close()
     assert found["argv"] == sys.argv
+    assert found["collects"]
     assert str(tmp_path / "added") in found["path"]
 
 

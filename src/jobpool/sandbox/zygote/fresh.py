@@ -12,6 +12,7 @@ has its own session, so that a terminal's Ctrl-C does not hit it before.
 from __future__ import annotations
 
 import errno
+import gc
 import marshal
 import os
 import signal
@@ -28,7 +29,7 @@ _STDERR = 2
 _FDS_MAX = 2**20
 _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 _CODE = (
-    "import marshal, os, sys; "
+    "import gc, marshal, os, sys; gc.disable(); "
     "sys.path[:], sys.argv[:] = marshal.loads(os.read({control}, {size})); "
     "from jobpool.sandbox.zygote import fresh; fresh.begin({control}, {parent})"
 )
@@ -65,6 +66,7 @@ def begin(control: int, parent: int) -> NoReturn:
     """Be a zygote, in the new process."""
     os.closerange(_STDERR + 1, control)
     os.closerange(control + 1, _FDS_MAX)
+    gc.enable()  # until here nothing was garbage: imports keep what they make
     zygote_main(socket.socket(fileno=control), parent)
 
 
