@@ -127,6 +127,7 @@ class Leasing(SuspectKeeping, MisfitKeeping):
             leases=tuple(leases),
             next_due_in_s=next_due_in_s,
             suspects_wait=suspects_wait,
+            opened=folded.opened,
         )
 
     def _next_suspect(
