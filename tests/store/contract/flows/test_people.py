@@ -172,7 +172,7 @@ def test_a_replay_takes_the_place_of_its_member(store):
     flow = store_flow(store, step(0), step(1, 0), members={0: 2})
     first, second = lease(store)
     store.settle([died(first)])
-    (again,) = store.replay([Replay(first.id, new_job())])
+    (again,) = store.replay([Replay(job_id=first.id, new=new_job())])
     assert store.flow_of(again) == store.flow_of(first.id)
     store.settle([succeeded(second)])
     assert run_to_end(store) == [[0], [1]]
