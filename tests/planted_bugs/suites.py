@@ -84,8 +84,8 @@ SUITE_BUGS = (
         (
             Edit(
                 "store/sqlite/queue_depth.py",
-                "        self._limit = limit\n",
-                "        self._limit = 1000 * limit\n",
+                "Clock) -> None:\n        self._limit = limit\n",
+                "Clock) -> None:\n        self._limit = 1000 * limit\n",
             ),
         ),
     ),
