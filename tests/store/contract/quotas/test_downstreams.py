@@ -98,6 +98,21 @@ def test_after_its_pause_one_job_begins_in_the_whole_fleet(store, clock):
     assert not lease(store, "run-2")
 
 
+def test_a_clock_that_was_ahead_leaves_no_service_alone_for_long(store, clock):
+    """What it has opened is probed once it is right again, and not before its probe."""
+    downstream(store)
+    enqueue(store, 3)
+    clock.advance(86_400)
+    store.renew("run-1", 60.0, anew=True)
+    opened(store, clock)
+    assert not lease(store)
+    clock.now_ms -= 86_400_000
+    store.renew("run-1", 60.0, anew=True)
+    tried = lease_one_only(store)
+    assert report(store, tried.token, 1) == [BreakerChange("stripe", "", CLOSED, 1, 0)]
+    assert len(lease(store)) == 2
+
+
 def test_a_good_answer_to_its_probe_closes_it(store, clock):
     """All that waits may begin, and what failed before is forgotten."""
     downstream(store)

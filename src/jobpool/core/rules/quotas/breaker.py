@@ -22,6 +22,8 @@ PAUSE_FACTOR_MAX = 10
 REQUESTS_MAX = 1_000_000
 TIME_MIN_S, TIME_MAX_S = 1.0, 86_400.0
 """Of a window and a pause."""
+AHEAD_MS = 60_000
+"""By so much transactions that waited for one another may differ in their time."""
 SILENCE_MS = 5_000
 """A probe whose attempt has ended may be heard of so much later: what supervisors
 report, they report once a second."""
@@ -172,6 +174,9 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
     until_ms: int = 0
     """When its pause ends, if it is open; else, if a probe's attempt has ended, when it
     is no longer waited for; 0: it has not."""
+    since_ms: int = 0
+    """When `until_ms` was set. If that is far to come, the clock was ahead then, and
+    has been set back: nobody waits for it."""
     opened: int = 0
     """How often in a row it has opened; the pause grows with it."""
     probe: Probe | None = None
@@ -184,13 +189,13 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
             return self
         is_open = self.state is BreakerState.OPEN
         event = BreakerEvent.PAUSE_ENDS if is_open else BreakerEvent.PROBE_LOST
-        return _replace(
-            self, state=TRANSITIONS[self.state][event], until_ms=0, probe=None
-        )
+        state = TRANSITIONS[self.state][event]
+        return _replace(self, state=state, until_ms=0, since_ms=0, probe=None)
 
     def _is_over(self, now_ms: int) -> bool:
         is_timed = self.state is BreakerState.OPEN or bool(self.until_ms)
-        return is_timed and self.until_ms <= now_ms
+        was_ahead = self.since_ms - now_ms > AHEAD_MS
+        return is_timed and (was_ahead or self.until_ms <= now_ms)
 
     @property
     def is_open(self) -> bool:
@@ -216,7 +221,9 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def probed_by(self, probe: Probe) -> Breaker:
         """Return it with a probe, as it is once its pause is over."""
-        return _replace(self, state=BreakerState.PROBING, probe=probe, until_ms=0)
+        return _replace(
+            self, state=BreakerState.PROBING, probe=probe, until_ms=0, since_ms=0
+        )
 
     def missed(self, now_ms: int) -> Breaker:
         """Return it after its probe's attempt was found to have ended.
@@ -225,7 +232,7 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         if not self.is_probed or self.until_ms:
             return self
-        return _replace(self, until_ms=now_ms + SILENCE_MS)
+        return _replace(self, until_ms=now_ms + SILENCE_MS, since_ms=now_ms)
 
 
 _replace = msgspec.structs.replace
@@ -297,5 +304,6 @@ def _after(
     return Breaker(
         state=following,
         until_ms=now_ms + round(pause_s * 1000),
+        since_ms=now_ms,
         opened=min(breaker.opened + 1, 30),
     )
