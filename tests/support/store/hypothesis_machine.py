@@ -36,6 +36,7 @@ from jobpool.store.opening import open_store
 from jobpool.store.records.jobs import Receipt
 from jobpool.store.records.operating import Filter, Replay
 from jobpool.store.records.runs import Renewal
+from support.crash_points.states import work_root
 from support.store.model import (
     DEBOUNCED,
     KINDS,
@@ -89,7 +90,7 @@ class StoreMachine(RuleBasedStateMachine):
     def make_store(self):
         """Make an empty store; return what opens it."""
         directory = self.exits.enter_context(
-            tempfile.TemporaryDirectory(prefix="jobpool-model-")
+            tempfile.TemporaryDirectory(prefix="jobpool-model-", dir=work_root())
         )
         place_new_file(path := f"{directory}/jobs.db")
         return lambda: open_store(f"sqlite:///{path}", clock=self.clock)
