@@ -14,13 +14,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeGuard
 
+from jobpool.store.contract.flows import FlowKeeping
 from jobpool.store.contract.operating import Operating
 from jobpool.store.contract.producing import Producing
 from jobpool.store.contract.reading import Reading
 from jobpool.store.contract.supervising import Supervising
 
 
-class Store(Producing, Supervising, Reading, Operating, Protocol):
+class Store(Producing, Supervising, Reading, Operating, FlowKeeping, Protocol):
     """A durable store of jobs. One object serves one thread at a time."""
 
     @property

@@ -31,6 +31,10 @@ NOT_A_JOBS = {
     "result_drafts": "numbers",
     "schedules": "what is to be enqueued, until the schedule is removed",
     "ticks": "numbers",
+    "flows": "what applications name: names, keys, tenants, until it is pruned whole",
+    "steps": "what applications name",
+    "edges": "numbers",
+    "flow_notes": "numbers",
     "lane_notes": "numbers",
     "permits": "numbers, and a run",
     "lanes": "what jobs that wait have in common; see below",
@@ -43,9 +47,7 @@ NOT_A_JOBS = {
     "tenants": "what operators set, until it is removed",
 }
 """Tables whose texts are no job's, and whose they are."""
-UNWRITTEN = {
-    *("flows", "steps", "edges", "flow_notes"),
-}
+UNWRITTEN: set[str] = set()
 """Tables of features that do not exist: nothing writes them."""
 STAYS = {
     "jobs": {"kind", "pool", "state", "outcome", "supervisor", "slot"},

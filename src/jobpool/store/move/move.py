@@ -21,7 +21,7 @@ import msgspec
 from jobpool.core.formats import OLDEST
 from jobpool.errors import ConfigError, StoreRefused
 from jobpool.store.move.source import COMMITTING, COPYING, DONE, Note, Source
-from jobpool.store.move.target import Target, put, take, take_schedules
+from jobpool.store.move.target import Target, put, take, take_flows, take_schedules
 from jobpool.store.opening import open_store
 from jobpool.store.postgres.connection.session import Session
 from jobpool.store.statements.session import Row
@@ -201,6 +201,7 @@ def _publish(
         put(session, "move_take_audit", audit)
         put(session, "move_take_sketch", sketches)
         take_schedules(session, *source.schedules_and_ticks())
+        take_flows(session, *source.flows())
         return _verify(source, session, states)
 
 

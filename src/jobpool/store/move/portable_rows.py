@@ -31,6 +31,7 @@ JOB_LATER: Mapping[str, Any] = {
     **dict.fromkeys(("replays", "replaced_by"), int | None),
     "quota_values": str | None,
     "throttled": str | None,
+    **dict.fromkeys(("step", "generation"), int | None),
     "solo": Literal[0, 1] | None,
 }
 """Columns that few jobs use: written to those only, after they were published."""

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from jobpool.core.clock import SystemClock
+from jobpool.core.jobs.flow import UNFINISHED_FLOWS
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.errors import StoreRefused
 from jobpool.store.move.portable_rows import JOB_LATER, RowFitter, readable, split
 from jobpool.store.sqlite.connection.database import Database
 from jobpool.store.sqlite.connection.session import Session
-from jobpool.store.statements import integrity
+from jobpool.store.statements import flows, integrity
 from jobpool.store.statements.formats import format_from
 from jobpool.store.statements.named_sql import load_script
 from jobpool.store.statements.session import Row
@@ -223,6 +224,19 @@ class Source:
                     for row in readable(integrity.TICK, session.rows("move_ticks"))
                     if (row[7] is None) == (row[4] in _UNENDED)
                 ],
+            )
+
+    def flows(self) -> tuple[list[Row], list[Row], list[Row]]:
+        """Return flows, their steps and their edges, under their numbers."""
+        with self._reading() as session:
+            return (
+                [
+                    row
+                    for row in readable(flows.FLOW, session.rows("move_flows"))
+                    if (row[-1] is None) == (row[4] in UNFINISHED_FLOWS)
+                ],
+                readable(flows.STEP, session.rows("move_flow_steps")),
+                readable(flows.EDGE, session.rows("move_flow_edges")),
             )
 
     def meta(self) -> list[Row]:

@@ -166,3 +166,26 @@ def take(session: Session, move_id: int, jobs: int, stale: int) -> None:
 
 def _done(move_id: int) -> str:
     return f"moved_{move_id}"
+
+
+def take_flows(
+    session: Session, flows: Sequence[Row], steps: Sequence[Row], edges: Sequence[Row]
+) -> None:
+    """Store flows, their steps and their edges.
+
+    Raises:
+        StoreRefused: the target has flows of its own; nothing was changed.
+    """
+    if not flows and not steps:
+        return
+    if session.value("move_has_flows"):
+        raise StoreRefused(
+            f"{session.place} already has flows, perhaps under the same numbers; move "
+            "to another database or schema"
+        )
+    put(session, "move_take_flow", flows)
+    put(session, "move_take_flow_step", steps)
+    put(session, "move_take_flow_edge", edges)
+    session.run("move_note_flow_steps")
+    session.rows("move_raise_flows")
+    session.rows("move_raise_flow_steps")

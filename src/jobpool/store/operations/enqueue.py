@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import groupby
 from typing import Any, ClassVar, NamedTuple
 
-from jobpool.core.formats import CODECS
+from jobpool.core.formats import CODECS, FLOWS, OLDEST, feature_of
 from jobpool.core.jobs.job import TIME_MAX_MS, Enqueued, JobState, NewJob
 from jobpool.core.jobs.uniform_batch import UniformJobs, as_uniform, representatives
 from jobpool.core.rules.admission import Admission
@@ -46,6 +46,16 @@ class _Holder(NamedTuple):
     codec: str | None = None
 
 
+_NOT_IN_USE = {
+    CODECS: (
+        "encoded jobs are not in use here yet, and this role may not ask for them; "
+        "start a supervisor of an application that has the codec"
+    ),
+    FLOWS: (
+        "flows are not in use here yet, and this role may not ask for them; enqueue "
+        "the first one by a login that has the role jobpool_supervisor"
+    ),
+}
 _TRIES = 5
 """How often a job that another producer has just stored is searched for again."""
 
@@ -68,8 +78,8 @@ class Enqueueing(ABC):
     """See `Store.formats`."""
     require: Callable[[int], None]
     """See `Store.require`."""
-    _may_encode = False
-    """It is known that every supervisor that may lease knows encoded jobs."""
+    _granted = OLDEST
+    """Every supervisor that may lease is known to honour this format."""
     _released_to = 0
     """How far `release_followers` has come."""
 
@@ -81,9 +91,9 @@ class Enqueueing(ABC):
             return []
         jobs = as_uniform(jobs)
         checked = representatives(jobs)
-        asks = not self._may_encode and any(job.codec is not None for job in checked)
+        asks = self._granted < CODECS and any(job.codec is not None for job in checked)
         if asks and (connection is None or self._WRITES_BESIDE):
-            self._ask_for_codecs()
+            self._ask_for(CODECS)
             asks = False
         if connection is not None:
             place = self._joined(connection)
@@ -93,7 +103,7 @@ class Enqueueing(ABC):
         with place as session:
             check_new_jobs(jobs, self._database.known_ms(session))
             if asks:
-                self._ask_for_codecs_within(session)
+                self._ask_for_within(session, CODECS)
             return [
                 answer
                 for chunk in chunks(jobs)
@@ -151,47 +161,50 @@ class Enqueueing(ABC):
             has just stored a job with its key or unique text.
         """
 
-    def _ask_for_codecs(self) -> None:
-        """Ask for encoded jobs, before the transaction of the first that is enqueued.
+    def _ask_for(self, wanted: int) -> None:
+        """Ask for a feature, before the transaction of the first use of it.
 
         So the wish outlives its refusal. Nothing is remembered here of what an open
         transaction has granted: that may be rolled back yet.
 
+        Args:
+            wanted: its format.
+
         Raises:
-            FeatureHeldBack: supervisors are running that do not know them.
-            StoreRefused: they are not in use yet, and this role may not ask for them.
+            FeatureHeldBack: supervisors are running that do not know it.
+            StoreRefused: it is not in use yet, and this role may not ask for it.
         """
-        if self.formats().least < CODECS:
+        if self.formats().least < wanted:
             try:
-                self.require(CODECS)
+                self.require(wanted)
             except StoreRefused as error:  # Producers may read these numbers alone.
                 if behind := self.formats().held_back_by:
-                    raise held_back(behind, CODECS) from error
+                    raise held_back(behind, wanted) from error
                 raise StoreRefused(
-                    "encoded jobs are not in use here yet, and this role may not ask "
-                    "for them; start a supervisor of an application that has the "
-                    f"codec, then try again; nothing was enqueued. {error}"
+                    f"{_NOT_IN_USE[wanted]}, then try again; nothing was enqueued. "
+                    f"{error}"
                 ) from error
-        self._may_encode = not self._database.is_writing
+        if not self._database.is_writing:
+            self._granted = max(self._granted, wanted)
 
-    def _ask_for_codecs_within(self, session: Session) -> None:
-        """As `_ask_for_codecs`, within a caller's transaction.
+    def _ask_for_within(self, session: Session, wanted: int) -> None:
+        """As `_ask_for`, within a caller's transaction.
 
         Its rows may have any types, so that older runs are only counted. What it asks
         for and is granted is rolled back with it.
         """
-        if session.value("may_encode", format=CODECS):
+        if session.value("has_format", format=wanted):
             return
         if self._LOCK_FORMATS:
             session.rows(self._LOCK_FORMATS)
-        if session.value("count_older_runs", format=CODECS):
+        if session.value("count_older_runs", format=wanted):
             raise FeatureHeldBack(
-                "codecs wait for supervisors of an older release, which do not know "
-                "them. Upgrade or stop them, then try again; nothing was enqueued. "
-                "Enqueued outside a transaction, the refusal names them"
+                f"{feature_of(wanted)} wait for supervisors of an older release, which "
+                "do not know them. Upgrade or stop them, then try again; nothing was "
+                "enqueued. Enqueued outside a transaction, the refusal names them"
             )
-        session.run("want_format", wanted=CODECS)
-        session.run("grant_format", granted=CODECS)
+        session.run("want_format", wanted=wanted)
+        session.run("grant_format", granted=wanted)
 
     def _admit(self, session: Session, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
         """Store checked jobs as `_insert`, if there is room for them.

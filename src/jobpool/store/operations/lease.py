@@ -16,6 +16,7 @@ from jobpool.store.operations.due import (
     expire,
     in_s,
 )
+from jobpool.store.operations.flows.fold import fold
 from jobpool.store.operations.quotas.claim import Asked, Claim
 from jobpool.store.operations.quotas.leasing import Split
 from jobpool.store.operations.runs import known
@@ -26,6 +27,7 @@ from jobpool.store.operations.set_apart.suspects import (
     SuspectChoosing,
     Wish,
 )
+from jobpool.store.records.flows import Folded
 from jobpool.store.records.jobs import LeaseBatch
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import LeaseRow, make_lease, read_leases
@@ -48,6 +50,7 @@ class _Facts(NamedTuple):
     is_outdated: Any
     is_paused: Any
     limits_version: Any
+    has_flow_notes: Any
 
     def refusal(self, session: Session, run_id: str) -> LeaseBatch | None:
         """Return the answer to a run that gets no leases now; None: it may.
@@ -70,6 +73,7 @@ class Leasing(SuspectChoosing, ABC):
 
     _database: Database
     _LOCK_RUN: ClassVar[str | None]
+    _LOCK_FLOWS: ClassVar[str | None]
 
     @abstractmethod
     def _lease_jobs(
@@ -120,6 +124,10 @@ class Leasing(SuspectChoosing, ABC):
                 now_ms,
                 has_expired=facts.has_expired,
             )
+            folded = Folded()
+            if facts.has_flow_notes or facts.has_expired:
+                folded = fold(session, now_ms, self._LOCK_FLOWS)
+                due_ms, has_moved = due_from(session.value("next_due")), True
             if self._refresh(session, facts.limits_version, now_ms, wish.run_id):
                 split, has_moved = self._split(wanted, wish.kinds), True
             claimer = wish.run_id, now_ms
@@ -131,7 +139,9 @@ class Leasing(SuspectChoosing, ABC):
             )
             if turn.is_closed:
                 return LeaseBatch(
-                    next_due_in_s=in_s(due_ms, now_ms), suspects_wait=True
+                    next_due_in_s=in_s(due_ms, now_ms),
+                    suspects_wait=True,
+                    opened=folded.opened,
                 )
             if turn.rows:
                 wanted, has_moved = turn.left(wanted), True
@@ -154,11 +164,12 @@ class Leasing(SuspectChoosing, ABC):
                 leases = claim.finish(leases)
                 is_short |= claim.is_short
                 due_ms = earlier(due_ms, claim.opens_at_ms)
-        due_ms = now_ms if is_short else due_ms
+        due_ms = now_ms if is_short or folded.is_short else due_ms
         return LeaseBatch(
             leases=turn.marked(leases),
             next_due_in_s=in_s(due_ms, now_ms),
             suspects_wait=turn.others_wait,
+            opened=folded.opened,
         )
 
     def _fill(

@@ -20,6 +20,7 @@ from jobpool.errors import (
     UsageError,
 )
 from jobpool.store.contract.watermark import Mark, RunPosition, Watermark
+from jobpool.store.operations.flows.pruning import prune_flows
 from jobpool.store.operations.quotas.in_force import Governing, change_rules
 from jobpool.store.operations.quotas.setting import forget_quotas
 from jobpool.store.operations.repair import Repairing
@@ -53,6 +54,7 @@ class RunKeeping(Governing, Repairing):
     """The query that keeps lapsed runs from renewing, where leases expire by time."""
     _DELETIONS: ClassVar[tuple[str, ...]]
     """The queries that delete jobs with everything that belongs to them, in order."""
+    _LOCK_FLOWS: ClassVar[str | None]
     _LEFT_OVER: ClassVar[tuple[str, ...]] = ()
     """Queries that delete leftovers of ended leases whose jobs still exist."""
 
@@ -288,6 +290,14 @@ class RunKeeping(Governing, Repairing):
                 forget_ticks(session, ids)
                 for name in self._DELETIONS:
                     session.run(name, ids=ids)
+            pruned = prune_flows(
+                session,
+                retention,
+                now_ms,
+                limit,
+                lock=self._LOCK_FLOWS,
+                deletions=self._DELETIONS,
+            )
             for name in self._LEFT_OVER:
                 session.run(name)
             if retention.audit_s is not None:
@@ -303,7 +313,7 @@ class RunKeeping(Governing, Repairing):
             session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_reports")
-        return len(old)
+        return len(old) + pruned
 
     def drop_outputs(self, kept_bytes: int, limit: int = 1000) -> int:
         """See `Store.drop_outputs`."""

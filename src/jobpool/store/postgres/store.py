@@ -22,7 +22,8 @@ from jobpool.core.rules.run_report import StoreReport
 from jobpool.errors import StoreError
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.operations.enqueue import job_rows, stamp_of
-from jobpool.store.operations.flows.reading import FlowReading
+from jobpool.store.operations.flows.keeping import FlowKeeping
+from jobpool.store.operations.flows.members import Member, member_rows
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
@@ -92,13 +93,13 @@ class RateLimit:
 
 
 class PostgresStore(
+    FlowKeeping,
     Leasing,
     Settling,
     RunKeeping,
     SuspectKeeping,
     ScheduleKeeping,
     QuotaSetting,
-    FlowReading,
     Operating,
     Erasing,
 ):
@@ -121,6 +122,8 @@ class PostgresStore(
     _HELD_ELSEWHERE = "held_elsewhere"
     _LOCK_RUN = "lock_run"
     _LOCK_FORMATS = "lock_formats"
+    _LOCK_FLOWS = "lock_flows"
+    _HOLD_FLOW = "wait_for_flow"
     _WRITES_BESIDE = True
     _LEASES_LAPSE = True
     _LOCK_GONE = "lock_gone_runs"
@@ -346,6 +349,18 @@ class PostgresStore(
             for job_id, state in zip(ids, states, strict=True)
         ]
 
+    def _insert_members(self, session: Session, members: Sequence[Member]) -> None:
+        now_ms = self._server.now_ms(session)
+        blobs = Blobs()
+        places = blobs.add_all([member.job.payload for member in members])
+        rows = zip(member_rows(members, now_ms), *places, strict=True)
+        session.run(
+            "insert_members",
+            rows=as_json((*row, *place) for row, *place in rows),
+            blobs=blobs.joined(),
+            now_ms=now_ms,
+        )
+
     def _insert_query(self, session: Session, job: NewJob) -> Query:
         return "insert_job", {
             "kind": job.kind,
@@ -366,6 +381,9 @@ class PostgresStore(
             "quota_values": stamp_of(job),
             "now_ms": self._server.known_ms(session),
         }
+
+    def _store_result(self, session: Session, job_id: int, result: bytes) -> None:
+        """See `FlowOperating._store_result`: it is in the job's row."""
 
     def _put_payloads(
         self, session: Session, places: Sequence[tuple[Any, ...]], blobs: bytes

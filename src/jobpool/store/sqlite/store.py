@@ -15,7 +15,8 @@ from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Enqueued, NewJob, Settlement
 from jobpool.core.rules.admission import Admission
 from jobpool.store.contract.watermark import Mark
-from jobpool.store.operations.flows.reading import FlowReading
+from jobpool.store.operations.flows.keeping import FlowKeeping
+from jobpool.store.operations.flows.members import Member
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
@@ -39,7 +40,7 @@ from jobpool.store.sqlite.connection.location import filesystem_of, prepare
 from jobpool.store.sqlite.id_overflow import has_far_numbers, renumber
 from jobpool.store.sqlite.queue_depth import DepthGuard
 from jobpool.store.statements.moment import Moment
-from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.parameters import Blobs, as_json
 from jobpool.store.statements.session import Session
 from jobpool.store.wakeup import Waker
 
@@ -55,13 +56,13 @@ _MOVED = (
 
 
 class SqliteStore(
+    FlowKeeping,
     Leasing,
     Settling,
     RunKeeping,
     SuspectKeeping,
     ScheduleKeeping,
     QuotaSetting,
-    FlowReading,
     Operating,
     Erasing,
 ):
@@ -153,6 +154,14 @@ class SqliteStore(
         self, session: Session, jobs: Sequence[NewJob]
     ) -> list[Enqueued | None]:
         return tokens.insert(session, jobs, self._file.now_ms(session))
+
+    def _insert_members(self, session: Session, members: Sequence[Member]) -> None:
+        tokens.insert_members(session, members, self._file.now_ms(session))
+
+    def _store_result(self, session: Session, job_id: int, result: bytes) -> None:
+        blobs = Blobs()
+        rows = as_json([(job_id, *blobs.add(result))])
+        session.run("insert_results", rows=rows, blobs=blobs.joined())
 
     def _put_payloads(
         self, session: Session, places: Sequence[tuple[Any, ...]], blobs: bytes

@@ -11,6 +11,7 @@ from jobpool.core.jobs.uniform_batch import UniformJobs, payloads_of
 from jobpool.core.rules.repairs.restoring import TOKEN_BITS, TOKENS_MAX
 from jobpool.errors import StoreRefused
 from jobpool.store.operations.enqueue import job_rows
+from jobpool.store.operations.flows.members import Member, member_rows
 from jobpool.store.operations.settle import has_result, success_row
 from jobpool.store.sqlite import result_parts
 from jobpool.store.statements.moment import Moment
@@ -34,8 +35,10 @@ _NAMES = (
     "codec",
     "lane",
     "quota_values",
+    "step",
+    "generation",
 )
-"""The names of the values in a row of `job_rows`."""
+"""The names of the values in a row of `job_rows`, and of `member_rows`."""
 ALONE_BYTES = 2**16
 """Copying a larger result costs more than a statement of its own."""
 _TOKENS_REMEDY = load_queries("sqlite")["reset_tokens"]
@@ -47,20 +50,45 @@ def insert(
     """Store checked jobs without conflicts, in order."""
     rows, states = job_rows(jobs, now_ms)
     if isinstance(jobs, UniformJobs):
-        alike = dict(zip(_NAMES, rows[0], strict=True))
+        alike = dict(zip(_NAMES, (*rows[0], None, None), strict=True))
         ids: Sequence[int] = _insert_alike(session, len(rows), now_ms=now_ms, **alike)
     else:
-        stored = session.rows("insert_jobs", rows=as_json(rows), now_ms=now_ms)
-        ids = sorted(job_id for (job_id,) in stored)
-        if len(ids) != len(rows):
-            raise _trigger_interfered(session, len(rows), len(ids))
-    blobs = Blobs()
-    places = zip(ids, *blobs.add_all(payloads_of(jobs)), strict=True)
-    session.run("insert_payloads", rows=as_json(places), blobs=blobs.joined())
+        ids = _insert_mixed(session, "insert_jobs", rows, now_ms)
+    _insert_payloads(session, ids, payloads_of(jobs))
     return [
         Enqueued(job_id, created=True, state=state)
         for job_id, state in zip(ids, states, strict=True)
     ]
+
+
+def insert_members(session: Session, members: Sequence[Member], now_ms: int) -> None:
+    """Store checked members of flows, in order."""
+    rows = member_rows(members, now_ms)
+    ids: Sequence[int]
+    if len(rows) > 1 and rows.count(rows[0]) == len(rows):
+        alike = dict(zip(_NAMES, rows[0], strict=True))
+        ids = _insert_alike(session, len(rows), now_ms=now_ms, **alike)
+    else:
+        ids = _insert_mixed(session, "insert_members", rows, now_ms)
+    _insert_payloads(session, ids, [member.job.payload for member in members])
+
+
+def _insert_mixed(
+    session: Session, name: str, rows: Sequence[tuple[Any, ...]], now_ms: int
+) -> Sequence[int]:
+    stored = session.rows(name, rows=as_json(rows), now_ms=now_ms)
+    ids = sorted(job_id for (job_id,) in stored)
+    if len(ids) != len(rows):
+        raise _trigger_interfered(session, len(rows), len(ids))
+    return ids
+
+
+def _insert_payloads(
+    session: Session, ids: Sequence[int], payloads: Sequence[bytes]
+) -> None:
+    blobs = Blobs()
+    places = zip(ids, *blobs.add_all(payloads), strict=True)
+    session.run("insert_payloads", rows=as_json(places), blobs=blobs.joined())
 
 
 def _insert_alike(session: Session, count: int, **fields: Any) -> Sequence[int]:

@@ -73,6 +73,7 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Only informs: one that cannot be read is none."""
     run_at_ms: Any
     """Only orders jobs of the same priority."""
+    step: int | None
 
 
 def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
@@ -159,6 +160,8 @@ def make_lease(
         unfit,
         row.codec,
     )
+    if row.step is not None:
+        lease = msgspec.structs.replace(lease, step=row.step)
     return lease if row.throttled is None else _with_throttled(lease, row.throttled)
 
 

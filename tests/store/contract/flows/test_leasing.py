@@ -4,8 +4,6 @@ from jobpool.core.jobs.flow import When
 from support.store.flows import member, new_flow, step
 from support.store.storing import KINDS, lease_one, succeeded
 
-ENGINES = ["memory"]
-
 
 def _leased(store):
     """Return the whole answer to a supervisor that has kept renewing."""

@@ -21,7 +21,6 @@ from support.store.flows import (
 )
 from support.store.storing import ended, lease, lease_one, new_job, succeeded
 
-ENGINES = ["memory"]
 CLEAN = NewStep(number=3, name="clean", hook=Hook.FAILURE)
 THANK = NewStep(number=4, name="thank", hook=Hook.SUCCESS)
 

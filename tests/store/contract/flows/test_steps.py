@@ -21,7 +21,6 @@ from support.store.flows import (
 )
 from support.store.storing import ended, lease, lease_one, new_job, succeeded
 
-ENGINES = ["memory"]
 FAILED, FINISHED = When.FAILED, When.FINISHED
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from jobpool.core.formats import CODECS
 from jobpool.core.jobs.job import NewJob
 from jobpool.errors import StoreUnavailable
 from jobpool.store.operations.enqueue import Enqueueing
@@ -32,8 +33,8 @@ class Replaying(Repairing, Enqueueing):
         self, replays: Sequence[Replay], known: Sequence[int]
     ) -> list[int | None]:
         wanted = as_json(known)
-        if not self._may_encode and any(one.new.codec for one in replays):
-            self._ask_for_codecs()
+        if self._granted < CODECS and any(one.new.codec for one in replays):
+            self._ask_for(CODECS)
         with self._database.writing() as session:
             check_new_jobs(
                 [one.new for one in replays], self._database.known_ms(session)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
+from jobpool.core.formats import CODECS
 from jobpool.core.rules.schedules.schedule import Declared, TickState
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.operations.schedules.publishing import (
@@ -197,8 +198,8 @@ class ScheduleKeeping(Ticking):
 
     def _ask_if_encoded(self, declared: Sequence[Declared]) -> None:
         """Ask for codecs before jobs are made that need them."""
-        if any(one.codec for one in declared) and not self._may_encode:
-            self._ask_for_codecs()
+        if any(one.codec for one in declared) and self._granted < CODECS:
+            self._ask_for(CODECS)
 
     def _is_declared(self, session: Session, stored: StoredSchedule) -> bool:
         """Say whether an application declares a schedule that runs."""

@@ -53,8 +53,8 @@ CROSS JOIN LATERAL (
   LIMIT 1
 ) AS holder
 
--- name: may_encode
--- Whether every supervisor that may lease knows encoded jobs.
+-- name: has_format
+-- Whether every supervisor that may lease honours a format.
 SELECT EXISTS (
   SELECT 1 FROM jobpool.meta WHERE name = 'min_format' AND value >= %(format)s
 )

@@ -360,7 +360,7 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.lane
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step, j.lane
 FROM jobpool.jobs AS j
 WHERE j.id = ANY (ARRAY(SELECT id FROM first)) AND j.state || '' = 'runnable'
 FOR UPDATE OF j SKIP LOCKED

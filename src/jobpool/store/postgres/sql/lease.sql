@@ -11,8 +11,8 @@
 -- What a lease needs first: whether its run has ended, whether jobs have expired before
 -- their first attempt, when the first pending job falls due, whether there are suspects
 -- or misfits, whether the run's own lease has run out, whether its format is below the
--- store's least, whether the whole store is paused, and which version of quotas is in
--- force. No row: the run is unknown.
+-- store's least, whether the whole store is paused, which version of quotas is in force,
+-- and whether flows are to be folded. No row: the run is unknown.
 -- The lock keeps others from seizing the run until this transaction has ended. Uses the
 -- transaction's own clock unless :now_ms is given.
 WITH moment AS MATERIALIZED (
@@ -41,7 +41,13 @@ SELECT
     WHERE p.what = 'store'
       AND (p.until_ms IS NULL OR p.until_ms > (SELECT now_ms FROM moment))
   ),
-  (SELECT v.value FROM jobpool.meta AS v WHERE v.name = 'limits_version')
+  (SELECT v.value FROM jobpool.meta AS v WHERE v.name = 'limits_version'),
+  EXISTS (SELECT 1 FROM jobpool.flow_notes) OR EXISTS (
+    SELECT 1
+    FROM jobpool.steps AS x
+    WHERE x.until_ms IS NOT NULL AND x.state || '' = 'ready'
+      AND x.until_ms <= (SELECT now_ms FROM moment)
+  )
 FROM jobpool.runs AS r
 WHERE r.id = %(run_id)s
 FOR KEY SHARE OF r
@@ -146,7 +152,7 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step
 FROM jobpool.jobs AS j
 WHERE j.id = ANY (ARRAY(SELECT id FROM best)) AND j.state || '' = 'runnable'
 ORDER BY j.priority DESC, j.run_at_ms, j.id
@@ -233,7 +239,7 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step
 FROM jobpool.jobs AS j
 WHERE j.state = 'leased' AND j.supervisor = %(run_id)s
 ORDER BY j.id + 0

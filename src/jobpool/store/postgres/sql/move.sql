@@ -120,18 +120,22 @@ SET
   replaced_by = %s,
   quota_values = %s,
   throttled = %s,
+  step = %s,
+  generation = %s,
   solo = %s
 WHERE id = %s
 
 -- name: move_taken_jobs_later
 -- As the queue holds it now.
 SELECT
-  j.id, j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.throttled, j.solo
+  j.id, j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.throttled, j.step,
+  j.generation, j.solo
 FROM jobpool.jobs AS j
 JOIN jobpool.moving_jobs AS m ON m.id = j.id
 WHERE j.id > %(after)s AND j.id <= %(last)s
   AND num_nonnulls(
-    j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.throttled, j.solo
+    j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.throttled, j.step,
+    j.generation, j.solo
   ) > 0
 ORDER BY j.id
 
@@ -277,6 +281,48 @@ HAVING max(id) IS NOT NULL
 -- As move_raise_schedules.
 SELECT setval(pg_get_serial_sequence('jobpool.ticks', 'id'), max(id))
 FROM jobpool.ticks
+HAVING max(id) IS NOT NULL
+
+-- name: move_has_flows
+-- Of its own.
+SELECT EXISTS (SELECT 1 FROM jobpool.flows)
+
+-- name: move_take_flow
+-- Under its number.
+INSERT INTO jobpool.flows (
+  id, name, key, tenant, state, failure, ending, generation, builder, created_at_ms,
+  touched_at_ms, finished_at_ms
+)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+
+-- name: move_take_flow_step
+-- Under its number.
+INSERT INTO jobpool.steps (
+  id, flow, number, name, state, hook, timeout_ms, until_ms, failed, is_external
+)
+VALUES (
+  %s, %s, %s, %s, %s, %s, %s, %s, %s::integer::boolean, %s::integer::boolean
+)
+
+-- name: move_take_flow_edge
+INSERT INTO jobpool.edges (flow, from_step, to_step, when_ended)
+VALUES (%s, %s, %s, %s)
+
+-- name: move_note_flow_steps
+-- Notes are not moved: every step that has not ended is looked at.
+INSERT INTO jobpool.flow_notes (step)
+SELECT id FROM jobpool.steps WHERE state IN ('closed', 'ready', 'skipping')
+
+-- name: move_raise_flows
+-- As move_raise_schedules.
+SELECT setval(pg_get_serial_sequence('jobpool.flows', 'id'), max(id))
+FROM jobpool.flows
+HAVING max(id) IS NOT NULL
+
+-- name: move_raise_flow_steps
+-- As move_raise_schedules.
+SELECT setval(pg_get_serial_sequence('jobpool.steps', 'id'), max(id))
+FROM jobpool.steps
 HAVING max(id) IS NOT NULL
 
 -- name: move_take_meta

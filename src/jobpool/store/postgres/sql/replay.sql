@@ -18,7 +18,8 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
 -- :rows holds [new id, old id]. The new job takes over the tick of a schedule, and runs in
 -- the same trace, and alone if the old one did.
 UPDATE jobpool.jobs AS new
-SET replays = old.id, tick = old.tick, trace = old.trace, solo = old.solo
+SET replays = old.id, tick = old.tick, trace = old.trace, solo = old.solo,
+  step = old.step, generation = old.generation
 FROM jsonb_array_elements(%(rows)s::jsonb) AS made
 JOIN jobpool.jobs AS old ON old.id = (made.value ->> 1)::bigint
 WHERE new.id = (made.value ->> 0)::bigint

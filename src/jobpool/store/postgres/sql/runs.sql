@@ -261,7 +261,7 @@ ORDER BY token
 -- Finished before the retention period.
 SELECT id
 FROM jobpool.jobs
-WHERE state = 'succeeded' AND finished_at_ms < %(before_ms)s
+WHERE state = 'succeeded' AND step IS NULL AND finished_at_ms < %(before_ms)s
 ORDER BY finished_at_ms
 LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
@@ -270,7 +270,7 @@ FOR UPDATE SKIP LOCKED
 -- Finished before the retention period.
 SELECT id
 FROM jobpool.jobs
-WHERE state = 'canceled' AND finished_at_ms < %(before_ms)s
+WHERE state = 'canceled' AND step IS NULL AND finished_at_ms < %(before_ms)s
 ORDER BY finished_at_ms
 LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
@@ -279,7 +279,7 @@ FOR UPDATE SKIP LOCKED
 -- Finished before the retention period.
 SELECT id
 FROM jobpool.jobs
-WHERE state = 'dead' AND finished_at_ms < %(before_ms)s
+WHERE state = 'dead' AND step IS NULL AND finished_at_ms < %(before_ms)s
 ORDER BY finished_at_ms
 LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
@@ -288,7 +288,7 @@ FOR UPDATE SKIP LOCKED
 -- Finished before the retention period.
 SELECT id
 FROM jobpool.jobs
-WHERE state = 'quarantined' AND finished_at_ms < %(before_ms)s
+WHERE state = 'quarantined' AND step IS NULL AND finished_at_ms < %(before_ms)s
 ORDER BY finished_at_ms
 LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
@@ -300,7 +300,7 @@ FOR UPDATE SKIP LOCKED
 WITH surplus AS MATERIALIZED (
   SELECT id, finished_at_ms
   FROM jobpool.jobs
-  WHERE state = 'succeeded'
+  WHERE state = 'succeeded' AND step IS NULL
   ORDER BY finished_at_ms
   LIMIT greatest(
     0,
@@ -309,7 +309,7 @@ WITH surplus AS MATERIALIZED (
       FROM (
         SELECT 1
         FROM jobpool.jobs
-        WHERE state = 'succeeded'
+        WHERE state = 'succeeded' AND step IS NULL
         LIMIT %(count)s::bigint + %(limit)s::bigint
       ) AS counted
     ) - %(count)s::bigint
@@ -328,7 +328,7 @@ FOR UPDATE OF j SKIP LOCKED
 WITH surplus AS MATERIALIZED (
   SELECT id, finished_at_ms
   FROM jobpool.jobs
-  WHERE state = 'canceled'
+  WHERE state = 'canceled' AND step IS NULL
   ORDER BY finished_at_ms
   LIMIT greatest(
     0,
@@ -337,7 +337,7 @@ WITH surplus AS MATERIALIZED (
       FROM (
         SELECT 1
         FROM jobpool.jobs
-        WHERE state = 'canceled'
+        WHERE state = 'canceled' AND step IS NULL
         LIMIT %(count)s::bigint + %(limit)s::bigint
       ) AS counted
     ) - %(count)s::bigint
@@ -356,7 +356,7 @@ FOR UPDATE OF j SKIP LOCKED
 WITH surplus AS MATERIALIZED (
   SELECT id, finished_at_ms
   FROM jobpool.jobs
-  WHERE state = 'dead'
+  WHERE state = 'dead' AND step IS NULL
   ORDER BY finished_at_ms
   LIMIT greatest(
     0,
@@ -365,7 +365,7 @@ WITH surplus AS MATERIALIZED (
       FROM (
         SELECT 1
         FROM jobpool.jobs
-        WHERE state = 'dead'
+        WHERE state = 'dead' AND step IS NULL
         LIMIT %(count)s::bigint + %(limit)s::bigint
       ) AS counted
     ) - %(count)s::bigint
@@ -384,7 +384,7 @@ FOR UPDATE OF j SKIP LOCKED
 WITH surplus AS MATERIALIZED (
   SELECT id, finished_at_ms
   FROM jobpool.jobs
-  WHERE state = 'quarantined'
+  WHERE state = 'quarantined' AND step IS NULL
   ORDER BY finished_at_ms
   LIMIT greatest(
     0,
@@ -393,7 +393,7 @@ WITH surplus AS MATERIALIZED (
       FROM (
         SELECT 1
         FROM jobpool.jobs
-        WHERE state = 'quarantined'
+        WHERE state = 'quarantined' AND step IS NULL
         LIMIT %(count)s::bigint + %(limit)s::bigint
       ) AS counted
     ) - %(count)s::bigint

@@ -53,8 +53,8 @@ CROSS JOIN jobpool_jobs AS j
   AND j.unique_text = json_extract(wanted.value, '$[1]')
 WHERE j.unique_text IS NOT NULL AND j.finished_at_ms IS NULL
 
--- name: may_encode
--- Whether every supervisor that may lease knows encoded jobs.
+-- name: has_format
+-- Whether every supervisor that may lease honours a format.
 SELECT EXISTS (
   SELECT 1 FROM jobpool_meta WHERE name = 'min_format' AND value >= :format
 )
@@ -95,12 +95,12 @@ RETURNING +id
 
 -- name: insert_alike
 -- As insert_jobs, for :count jobs that only differ in their payloads: extracting
--- sixteen values per row costs more than storing it. No RETURNING, which costs another
+-- eighteen values per row costs more than storing it. No RETURNING, which costs another
 -- quarter: the ids follow highest_id, up to last_id.
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, lane, quota_values
+  codec, lane, quota_values, step, generation
 )
 WITH RECURSIVE place (number) AS (
   SELECT 1
@@ -110,7 +110,7 @@ WITH RECURSIVE place (number) AS (
 SELECT
   :kind, :pool, :state, :priority, :key, :unique_text, :tenant,
   :max_attempts, :timeout_s, :memory_bytes, :now_ms, :run_at_ms, :expires_at_ms,
-  :codec, :lane, :quota_values
+  :codec, :lane, :quota_values, :step, :generation
 FROM place
 
 -- name: highest_id

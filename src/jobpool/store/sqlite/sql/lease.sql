@@ -4,8 +4,8 @@
 -- What a lease needs first: whether its run has ended, whether jobs have expired before
 -- their first attempt, when the first pending job falls due, whether there are suspects
 -- or misfits, whether the run's own lease has run out (never, on one host), whether its
--- format is below the store's least, whether the whole store is paused, and which version
--- of quotas is in force. No row: the run is unknown.
+-- format is below the store's least, whether the whole store is paused, which version of
+-- quotas is in force, and whether flows are to be folded. No row: the run is unknown.
 SELECT
   r.ended_at_ms IS NOT NULL,
   EXISTS (
@@ -24,7 +24,12 @@ SELECT
     FROM jobpool_pauses AS p
     WHERE p.what = 'store' AND (p.until_ms IS NULL OR p.until_ms > :now_ms)
   ),
-  (SELECT v.value FROM jobpool_meta AS v WHERE v.name = 'limits_version')
+  (SELECT v.value FROM jobpool_meta AS v WHERE v.name = 'limits_version'),
+  EXISTS (SELECT 1 FROM jobpool_flow_notes) OR EXISTS (
+    SELECT 1
+    FROM jobpool_steps AS x
+    WHERE x.until_ms IS NOT NULL AND x.state = 'ready' AND x.until_ms <= :now_ms
+  )
 FROM jobpool_runs AS r
 WHERE r.id = :run_id
 
@@ -75,7 +80,7 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step
 FROM (
   SELECT c.id, c.priority, c.run_at_ms
   FROM json_each(:kinds) AS known
@@ -179,7 +184,7 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step
 FROM jobpool_jobs AS j
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
 WHERE j.state = 'leased' AND j.supervisor = :run_id

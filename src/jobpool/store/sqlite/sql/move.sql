@@ -101,11 +101,12 @@ ORDER BY j.id
 
 -- name: move_jobs_later
 -- Of these jobs those that use the columns which most leave empty.
-SELECT id, tick, trace, replays, replaced_by, quota_values, throttled, solo
+SELECT
+  id, tick, trace, replays, replaced_by, quota_values, throttled, step, generation, solo
 FROM jobpool_jobs
 WHERE id > :after AND id <= :last
   AND coalesce(
-    tick, trace, replays, replaced_by, quota_values, throttled, solo
+    tick, trace, replays, replaced_by, quota_values, throttled, step, generation, solo
   ) IS NOT NULL
 ORDER BY id
 
@@ -196,6 +197,22 @@ SELECT
   id, schedule, nominal_at_ms, stored_at_ms, state, job_id, job_state, ended_at_ms,
   backfilled
 FROM jobpool_ticks
+
+-- name: move_flows
+-- With their numbers, by which their steps name them.
+SELECT
+  id, name, key, tenant, state, failure, ending, generation, builder, created_at_ms,
+  touched_at_ms, finished_at_ms
+FROM jobpool_flows
+
+-- name: move_flow_steps
+-- With their numbers, by which edges and members name them.
+SELECT
+  id, flow, number, name, state, hook, timeout_ms, until_ms, failed, is_external
+FROM jobpool_steps
+
+-- name: move_flow_edges
+SELECT flow, from_step, to_step, when_ended FROM jobpool_edges
 
 -- name: move_meta
 -- So that refs stay valid, and what the queue demands of supervisors.

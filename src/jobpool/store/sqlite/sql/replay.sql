@@ -20,7 +20,8 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND key IS NOT NULL
 -- :rows holds [new id, old id]. The new job takes over the tick of a schedule, and runs in
 -- the same trace, and alone if the old one did.
 UPDATE jobpool_jobs
-SET replays = old.id, tick = old.tick, trace = old.trace, solo = old.solo
+SET replays = old.id, tick = old.tick, trace = old.trace, solo = old.solo,
+  step = old.step, generation = old.generation
 FROM json_each(:rows) AS made
 CROSS JOIN jobpool_jobs AS old
 WHERE jobpool_jobs.id = json_extract(made.value, '$[0]')

@@ -165,7 +165,7 @@ ORDER BY token
 -- Finished before the retention period.
 SELECT id
 FROM jobpool_jobs
-WHERE state = 'succeeded' AND finished_at_ms < :before_ms
+WHERE state = 'succeeded' AND step IS NULL AND finished_at_ms < :before_ms
 ORDER BY finished_at_ms
 LIMIT :limit
 
@@ -173,7 +173,7 @@ LIMIT :limit
 -- Finished before the retention period.
 SELECT id
 FROM jobpool_jobs
-WHERE state = 'canceled' AND finished_at_ms < :before_ms
+WHERE state = 'canceled' AND step IS NULL AND finished_at_ms < :before_ms
 ORDER BY finished_at_ms
 LIMIT :limit
 
@@ -181,7 +181,7 @@ LIMIT :limit
 -- Finished before the retention period.
 SELECT id
 FROM jobpool_jobs
-WHERE state = 'dead' AND finished_at_ms < :before_ms
+WHERE state = 'dead' AND step IS NULL AND finished_at_ms < :before_ms
 ORDER BY finished_at_ms
 LIMIT :limit
 
@@ -189,7 +189,7 @@ LIMIT :limit
 -- Finished before the retention period.
 SELECT id
 FROM jobpool_jobs
-WHERE state = 'quarantined' AND finished_at_ms < :before_ms
+WHERE state = 'quarantined' AND step IS NULL AND finished_at_ms < :before_ms
 ORDER BY finished_at_ms
 LIMIT :limit
 
@@ -197,13 +197,13 @@ LIMIT :limit
 -- The oldest of those beyond :count, of which no more than need be are counted.
 SELECT id
 FROM jobpool_jobs
-WHERE state = 'succeeded'
+WHERE state = 'succeeded' AND step IS NULL
 ORDER BY finished_at_ms
 LIMIT max(
   0,
   (
     SELECT count(*)
-    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'succeeded' LIMIT :count + :limit)
+    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'succeeded' AND step IS NULL LIMIT :count + :limit)
   ) - :count
 )
 
@@ -211,13 +211,13 @@ LIMIT max(
 -- The oldest of those beyond :count, of which no more than need be are counted.
 SELECT id
 FROM jobpool_jobs
-WHERE state = 'canceled'
+WHERE state = 'canceled' AND step IS NULL
 ORDER BY finished_at_ms
 LIMIT max(
   0,
   (
     SELECT count(*)
-    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'canceled' LIMIT :count + :limit)
+    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'canceled' AND step IS NULL LIMIT :count + :limit)
   ) - :count
 )
 
@@ -225,13 +225,13 @@ LIMIT max(
 -- The oldest of those beyond :count, of which no more than need be are counted.
 SELECT id
 FROM jobpool_jobs
-WHERE state = 'dead'
+WHERE state = 'dead' AND step IS NULL
 ORDER BY finished_at_ms
 LIMIT max(
   0,
   (
     SELECT count(*)
-    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'dead' LIMIT :count + :limit)
+    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'dead' AND step IS NULL LIMIT :count + :limit)
   ) - :count
 )
 
@@ -239,13 +239,13 @@ LIMIT max(
 -- The oldest of those beyond :count, of which no more than need be are counted.
 SELECT id
 FROM jobpool_jobs
-WHERE state = 'quarantined'
+WHERE state = 'quarantined' AND step IS NULL
 ORDER BY finished_at_ms
 LIMIT max(
   0,
   (
     SELECT count(*)
-    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'quarantined' LIMIT :count + :limit)
+    FROM (SELECT 1 FROM jobpool_jobs WHERE state = 'quarantined' AND step IS NULL LIMIT :count + :limit)
   ) - :count
 )
 

@@ -91,4 +91,4 @@ END;
 CREATE INDEX jobpool_jobs_of_flow_step ON jobpool_jobs (step, id) WHERE step IS NOT NULL;
 CREATE INDEX jobpool_jobs_bad ON jobpool_jobs (step)
 WHERE step IS NOT NULL AND replaced_by IS NULL
-  AND state IN ('dead', 'quarantined', 'canceled');
+  AND (state = 'dead' OR state = 'quarantined' OR state = 'canceled');

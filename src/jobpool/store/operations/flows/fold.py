@@ -1,0 +1,389 @@
+"""Folding: what follows from how members have ended.
+
+Theory of operation. Nothing is counted as it happens. Whatever statement ends a member
+leaves a note of its step (a trigger), in its own transaction. A fold takes notes, looks
+at these steps and at those after them, and does what `core.rules.flows` says; what it
+has no room for it notes again. So a note too many changes nothing, and one that is
+committed later is folded later.
+
+Where there are many writers, a fold first locks the flows whose steps are noted, unless
+somebody else folds them; only then it reads, in statements that see what was committed
+before. Nobody but who holds a flow's lock changes its steps. Whoever ends a member only
+inserts: it waits for nobody.
+
+While a flow is paused, nothing of it is opened; what has ended counts. An external step
+runs out of time then, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from jobpool.core.jobs.flow import (
+    UNAPPROVED,
+    Ending,
+    Failure,
+    FlowState,
+    Hook,
+    StepState,
+    When,
+    skip_reason,
+)
+from jobpool.core.rules.flows import (
+    Before,
+    Next,
+    end_of,
+    ended,
+    ends_flow,
+    opened,
+    opened_hook,
+)
+from jobpool.store.records.flows import Folded
+from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.session import Database, Session
+
+FOLD_STEPS = 1000
+"""So many notes one fold takes; it opens, and it cancels, as many members."""
+
+
+class _Head(NamedTuple):
+    """A flow that is folded."""
+
+    id: int
+    state: FlowState
+    failure: Failure
+    ending: Ending | None
+
+
+class _Seen(NamedTuple):
+    """A step, and how its members are."""
+
+    id: int
+    flow: int
+    state: StepState
+    failed: bool
+    hook: Hook | None
+    external: bool
+    timeout_ms: int | None
+    until_ms: int | None
+    is_unfinished: bool
+    is_waiting: bool
+    is_bad: bool
+
+
+class Folding:
+    """The part of the store that folds."""
+
+    _database: Database
+    _LOCK_FLOWS: ClassVar[str | None] = None
+    """The query that locks flows, unless somebody folds them; None: a writer is
+    alone."""
+
+    def fold(self, limit: int = FOLD_STEPS) -> Folded:
+        """See `Store.fold`."""
+        with self._database.reading() as session:
+            now_ms = self._database.now_ms(session)
+            if not session.value("has_flow_notes", now_ms=now_ms):
+                return Folded()
+        with self._database.writing() as session:
+            now_ms = self._database.now_ms(session, fresh=True)
+            return fold(session, now_ms, self._LOCK_FLOWS, limit)
+
+
+def fold(
+    session: Session, now_ms: int, lock: str | None, limit: int = FOLD_STEPS
+) -> Folded:
+    """Fold, in a transaction.
+
+    Args:
+        session: in it.
+        now_ms: the store's clock.
+        lock: see `Folding._LOCK_FLOWS`.
+        limit: how many notes at most, and how many members to open and to cancel.
+    """
+    notes = session.rows("flow_noted", limit=limit)
+    overdue = session.rows("flow_overdue", now_ms=now_ms, limit=limit)
+    wanted = {flow for *_, flow in (*notes, *overdue) if flow is not None}
+    if not notes and not wanted:
+        return Folded()
+    mine = wanted
+    if lock and wanted:
+        found = session.rows(lock, flows=as_json(sorted(wanted)))
+        mine = {flow for (flow,) in found}
+    done = [note for note, _, flow in notes if flow is None or flow in mine]
+    if done:
+        session.run("delete_flow_notes", notes=as_json(done))
+    is_short = len(notes) == limit or len(overdue) == limit or mine != wanted
+    steps = {step for _, step, flow in notes if flow in mine}
+    steps |= {step for step, flow in overdue if flow in mine}
+    if not mine:
+        return Folded(is_short=is_short)
+    work = _Fold(session, now_ms, mine, limit)
+    work.run(steps)
+    return Folded(is_short=is_short or work.is_short, opened=frozenset(work.pools))
+
+
+class _Fold:
+    """One fold.
+
+    Args:
+        session: in its transaction.
+        now_ms: the store's clock.
+        flows: whose notes were taken; nobody else changes them.
+        limit: how many steps, and how many members.
+    """
+
+    def __init__(
+        self, session: Session, now_ms: int, flows: Iterable[int], limit: int
+    ) -> None:
+        self._session = session
+        self._now_ms = now_ms
+        self._limit = limit
+        self._steps_left = limit
+        self._to_open = limit
+        self._to_cancel = limit
+        rows = session.rows("flow_heads", flows=as_json(flows))
+        heads = [
+            _Head(
+                flow,
+                FlowState(state),
+                Failure(failure),
+                None if ending is None else Ending(ending),
+            )
+            for flow, state, failure, ending in rows
+        ]
+        self._heads = {
+            head.id: head for head in heads if head.state is not FlowState.BUILDING
+        }
+        self.pools: set[str] = set()
+        self.is_short = False
+
+    def run(self, steps: Collection[int]) -> None:
+        """Look at steps, at what follows, and at whether their flows have ended."""
+        todo = set(steps)
+        while True:
+            while todo and self._steps_left > 0:
+                chosen = sorted(todo)[: self._steps_left]
+                todo -= {*chosen}
+                self._steps_left -= len(chosen)
+                todo |= self._look(chosen)
+            if todo or not (todo := self._end()):
+                break
+        self._again(todo)
+
+    def _again(self, steps: Collection[int]) -> None:
+        """Have another fold look at steps."""
+        if steps:
+            self._session.run("note_steps", steps=as_json(steps))
+            self.is_short = True
+
+    def _look(self, chosen: Sequence[int]) -> set[int]:
+        """Do what follows for some steps; return those that may follow them."""
+        seen = [
+            step
+            for row in self._session.rows("flow_steps", steps=as_json(chosen))
+            if (step := _seen(row)).flow in self._heads
+        ]
+        changed = self._decide([s for s in seen if s.state is StepState.CLOSED])
+        todo = {step.id for step, _ in changed}
+        live = [s for s in seen if s.state in {StepState.READY, StepState.SKIPPING}]
+        todo |= self._act(live)
+        ends = [
+            (step, next_)
+            for step in live
+            if (
+                next_ := ended(
+                    step.state,
+                    failed=step.failed,
+                    is_unfinished=step.is_unfinished,
+                    is_bad=step.is_bad,
+                )
+            )
+        ]
+        self._set([*changed, *ends])
+        return todo | self._follow(ends)
+
+    def _decide(self, closed: Sequence[_Seen]) -> list[tuple[_Seen, Next]]:
+        """Return which closed plain steps do not stay so."""
+        candidates = [
+            step
+            for step in closed
+            if step.hook is None and self._heads[step.flow].state is FlowState.OPEN
+        ]
+        if not candidates:
+            return []
+        edges = defaultdict[int, list[Before]](list)
+        ids = as_json(step.id for step in candidates)
+        for to, state, failed, when in self._session.rows("steps_before", steps=ids):
+            edges[to].append(Before(StepState(state), bool(failed), When(when)))
+        return [
+            (step, next_)
+            for step in candidates
+            if (next_ := opened(edges[step.id], self._heads[step.flow].ending))
+        ]
+
+    def _act(self, live: Sequence[_Seen]) -> set[int]:
+        """Open and cancel members; return the steps to be looked at again."""
+        live = [step for step in live if step.is_unfinished]
+        over = [(step, why) for step in live if (why := self._over(step))]
+        done = {step.id for step, _ in over}
+        waiting = [
+            step.id
+            for step in live
+            if step.is_waiting
+            and not step.external
+            and step.id not in done
+            and self._heads[step.flow].state is FlowState.OPEN
+        ]
+        if waiting:
+            self._open(waiting)
+        stopped = [
+            step.id
+            for step, _ in over
+            if self._heads[step.flow].ending is Ending.CANCEL and step.hook is None
+        ]
+        if stopped:
+            self._session.run("stop_members", steps=as_json(stopped))
+        return self._cancel(over) if over else set()
+
+    def _over(self, step: _Seen) -> str | None:
+        """Return why what has not begun of a step is canceled; None: it is not."""
+        ending = self._heads[step.flow].ending
+        if step.state is StepState.SKIPPING:
+            return skip_reason(ending, failed=step.failed)
+        if ending is not None and step.hook is None:
+            return skip_reason(ending, failed=False)
+        if step.until_ms is not None and step.until_ms <= self._now_ms:
+            return UNAPPROVED
+        return None
+
+    def _open(self, steps: Sequence[int]) -> None:
+        """Let members begin."""
+        if self._to_open:
+            found = self._session.rows(
+                "open_members",
+                steps=as_json(steps),
+                now_ms=self._now_ms,
+                limit=self._to_open,
+            )
+            self._to_open -= len(found)
+            self.pools |= {pool for (pool,) in found}
+        if not self._to_open:
+            self._again(steps)
+
+    def _cancel(self, over: Sequence[tuple[_Seen, str]]) -> set[int]:
+        """End members that have not begun; return the steps that may have ended so."""
+        steps = {step.id for step, _ in over}
+        count = 0
+        if self._to_cancel:
+            count = self._session.run(
+                "cancel_members",
+                rows=as_json((step.id, why) for step, why in over),
+                now_ms=self._now_ms,
+                limit=self._to_cancel,
+            )
+            self._to_cancel -= count
+        if not self._to_cancel:
+            self._again(steps)
+            return set()
+        if count:
+            return steps
+        # What runs leaves a note when it ends. Somebody else holds what still waits.
+        self._again([step.id for step, _ in over if step.is_waiting])
+        return set()
+
+    def _set(self, changes: Sequence[tuple[_Seen, Next]]) -> None:
+        """Store what has become of steps."""
+        rows: list[tuple[Any, ...]] = [
+            (
+                step.id,
+                next_.state,
+                int(next_.failed),
+                self._now_ms + step.timeout_ms
+                if next_.state is StepState.READY and step.timeout_ms is not None
+                else None,
+            )
+            for step, next_ in changes
+        ]
+        self._store(rows)
+
+    def _store(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        if rows:
+            self._session.run("set_steps", rows=as_json(rows))
+
+    def _follow(self, ends: Sequence[tuple[_Seen, Next]]) -> set[int]:
+        """Return the steps after those that have ended; end flows that have failed."""
+        plain = [(step, next_) for step, next_ in ends if step.hook is None]
+        if not plain:
+            return set()
+        out = defaultdict[int, list[When]](list)
+        after: set[int] = set()
+        ids = as_json(step.id for step, _ in plain)
+        for from_, to, when in self._session.rows("edges_out", steps=ids):
+            out[from_].append(When(when))
+            after.add(to)
+        failed = {
+            step.flow
+            for step, next_ in plain
+            if self._heads[step.flow].ending is None
+            and ends_flow(next_, out[step.id], self._heads[step.flow].failure)
+        }
+        if failed:
+            after |= self._stop(failed)
+        return after
+
+    def _stop(self, flows: Collection[int]) -> set[int]:
+        """Let nothing more of flows begin; return steps to be looked at for that."""
+        given = as_json(flows)
+        self._session.run("set_ending", flows=given, ending=Ending.FAIL)
+        for flow in flows:
+            self._heads[flow] = self._heads[flow]._replace(ending=Ending.FAIL)
+        rows = self._session.rows("unended_steps", flows=given, limit=self._limit)
+        if len(rows) == self._limit:
+            self._session.run("note_flows", flows=given)
+            self.is_short = True
+        return {step for (step,) in rows}
+
+    def _end(self) -> set[int]:
+        """Begin the hooks of flows that have no plain step left, or end them.
+
+        Returns:
+            The hooks to be looked at.
+        """
+        rows = self._session.rows("flows_left", flows=as_json(self._heads))
+        ends = {
+            flow: end_of(self._heads[flow].ending, any_failed=bool(any_failed))
+            for flow, has_plain, _, any_failed in rows
+            if not has_plain
+        }
+        over = [(flow, ends[flow]) for flow, _, has_any, _ in rows if not has_any]
+        if over:
+            self._session.run("end_flows", rows=as_json(over), now_ms=self._now_ms)
+            for flow, _ in over:
+                del self._heads[flow], ends[flow]
+        open_ = [f for f in ends if self._heads[f].state is FlowState.OPEN]
+        if not open_:
+            return set()
+        rows = self._session.rows("closed_hooks", flows=as_json(open_))
+        hooks = [
+            (step, *opened_hook(Hook(hook), ends[flow])) for step, flow, hook in rows
+        ]
+        self._store([(step, state, int(failed), None) for step, state, failed in hooks])
+        return {step for step, *_ in hooks}
+
+
+def _seen(row: Sequence[Any]) -> _Seen:
+    step, flow, state, failed, hook, external, timeout_ms, until_ms, *members = row
+    return _Seen(
+        step,
+        flow,
+        StepState(state),
+        bool(failed),
+        None if hook is None else Hook(hook),
+        bool(external),
+        timeout_ms,
+        until_ms,
+        *map(bool, members),
+    )

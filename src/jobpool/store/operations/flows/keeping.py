@@ -1,0 +1,12 @@
+"""All that a store does with flows."""
+
+from __future__ import annotations
+
+from jobpool.store.operations.flows.enqueue import FlowEnqueueing
+from jobpool.store.operations.flows.fold import Folding
+from jobpool.store.operations.flows.operate import FlowOperating
+from jobpool.store.operations.flows.reading import FlowReading
+
+
+class FlowKeeping(Folding, FlowOperating, FlowReading, FlowEnqueueing):
+    """The part of the store that keeps flows."""

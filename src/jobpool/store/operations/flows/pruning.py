@@ -1,0 +1,77 @@
+"""Deleting flows that ended long ago: whole, never a member by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.flow import FlowState
+from jobpool.store.statements.parameters import as_json
+from jobpool.store.statements.session import Session
+
+ABANDONED_MS = 3_600_000
+"""Nobody goes on with a flow of which no chunk was stored for so long."""
+
+
+def prune_flows(
+    session: Session,
+    retention: Retention,
+    now_ms: int,
+    limit: int,
+    *,
+    lock: str | None,
+    deletions: Sequence[str],
+) -> int:
+    """Delete flows that are older than is kept of their state, oldest first.
+
+    A failed flow is kept for as long as a dead job. Of one with more members than may
+    be deleted at once, the next call deletes the rest.
+
+    Args:
+        session: in a transaction.
+        retention: how long what is kept.
+        now_ms: the store's clock.
+        limit: how many jobs are deleted at most.
+        lock: see `Folding._LOCK_FLOWS`.
+        deletions: the statements that delete jobs.
+
+    Returns:
+        How many jobs were deleted.
+    """
+    kept_s = {
+        FlowState.SUCCEEDED: retention.succeeded_s,
+        FlowState.FAILED: retention.dead_s,
+        FlowState.CANCELED: retention.canceled_s,
+    }
+    given = {"limit": limit}
+    found = session.rows("abandoned_flows", before_ms=now_ms - ABANDONED_MS, **given)
+    for state, seconds in kept_s.items():
+        if seconds is not None:
+            before_ms = now_ms - round(seconds * 1000)
+            found += session.rows(
+                "old_flows", state=state, before_ms=before_ms, **given
+            )
+    if found and lock:
+        flows = as_json(flow for (flow,) in found)
+        found = session.rows(lock, flows=flows)
+    count = 0
+    for (flow,) in found:
+        if count >= limit:
+            break
+        count += delete_some(session, flow, limit - count, deletions)
+    return count
+
+
+def delete_some(
+    session: Session, flow: int, limit: int, deletions: Sequence[str]
+) -> int:
+    """Delete members of a flow, and the flow once none is left; return how many."""
+    rows = session.rows("members_of_flow", flow=flow, limit=limit)
+    if rows:
+        ids = as_json(job_id for (job_id,) in rows)
+        for name in deletions:
+            session.run(name, ids=ids)
+    if len(rows) < limit:
+        for name in ("delete_flow_edges", "delete_flow_steps", "delete_flow"):
+            session.run(name, flow=flow)
+    return len(rows)

@@ -1,0 +1,410 @@
+-- Flows. What stores them also runs on a caller's own connection.
+
+-- name: find_flow
+-- The flow with a key.
+SELECT id, convert_to(state, 'UTF8')
+FROM jobpool.flows
+WHERE name = %(name)s AND key = %(key)s::text AND key IS NOT NULL
+
+-- name: insert_flow
+-- No row: another one has the key.
+INSERT INTO jobpool.flows (
+  name, key, tenant, state, failure, builder, created_at_ms, touched_at_ms
+)
+VALUES (
+  %(name)s, %(key)s::text, %(tenant)s::text, %(state)s, %(failure)s, %(builder)s::text,
+  %(now_ms)s, %(now_ms)s
+)
+ON CONFLICT DO NOTHING
+RETURNING id
+
+-- name: insert_steps
+-- :rows holds [number, name, state, hook, external, timeout, until].
+INSERT INTO jobpool.steps (
+  flow, number, name, state, hook, is_external, timeout_ms, until_ms
+)
+SELECT
+  %(flow)s,
+  (value ->> 0)::bigint,
+  value ->> 1,
+  value ->> 2,
+  value ->> 3,
+  (value ->> 4)::integer::boolean,
+  (value ->> 5)::bigint,
+  (value ->> 6)::bigint
+FROM jsonb_array_elements(%(rows)s::jsonb)
+
+-- name: step_ids
+-- Of a flow, in order of the numbers.
+SELECT id FROM jobpool.steps WHERE flow = %(flow)s ORDER BY number
+
+-- name: insert_edges
+-- :rows holds [from, to, when].
+INSERT INTO jobpool.edges (flow, from_step, to_step, when_ended)
+SELECT %(flow)s, (value ->> 0)::bigint, (value ->> 1)::bigint, value ->> 2
+FROM jsonb_array_elements(%(rows)s::jsonb)
+
+-- name: insert_members
+-- As insert_jobs, without conflicts, with step and generation.
+INSERT INTO jobpool.jobs (
+  id, kind, pool, state, priority, tenant,
+  max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
+  codec, lane, quota_values, payload, step, generation
+)
+SELECT
+  nextval('jobpool.job_ids'),
+  value ->> 0,
+  value ->> 1,
+  value ->> 2,
+  (value ->> 3)::integer,
+  value ->> 6,
+  (value ->> 7)::bigint,
+  (value ->> 8)::double precision,
+  (value ->> 9)::bigint,
+  %(now_ms)s,
+  (value ->> 10)::bigint,
+  (value ->> 11)::bigint,
+  value ->> 12,
+  (value ->> 13)::bigint,
+  value ->> 14,
+  substr(%(blobs)s::bytea, (value ->> 17)::integer, (value ->> 18)::integer),
+  (value ->> 15)::bigint,
+  (value ->> 16)::integer
+FROM (
+  SELECT place, value
+  FROM jsonb_array_elements(%(rows)s::jsonb) WITH ORDINALITY AS given (value, place)
+  ORDER BY place
+) AS ordered
+
+-- name: note_steps
+-- They are to be looked at.
+INSERT INTO jobpool.flow_notes (step)
+SELECT value::bigint FROM jsonb_array_elements_text(%(steps)s::jsonb)
+
+-- name: touch_flow
+-- Nothing is changed: somebody else builds it by now.
+UPDATE jobpool.flows
+SET touched_at_ms = %(now_ms)s
+WHERE id = %(flow)s AND state = 'building' AND builder = %(builder)s
+
+-- name: seize_flow
+-- Whoever has begun to build it must not go on.
+UPDATE jobpool.flows
+SET builder = %(builder)s, touched_at_ms = %(now_ms)s
+WHERE id = %(flow)s AND state = 'building'
+
+-- name: open_flow
+-- All of it is stored.
+UPDATE jobpool.flows
+SET state = 'open', builder = NULL
+WHERE id = %(flow)s AND state = 'building' AND builder = %(builder)s
+
+-- name: members_of_flow
+-- Some.
+SELECT j.id
+FROM jobpool.steps AS s
+JOIN jobpool.jobs AS j ON j.step = s.id
+WHERE s.flow = %(flow)s AND j.step IS NOT NULL
+LIMIT %(limit)s
+
+-- name: delete_flow_edges
+DELETE FROM jobpool.edges
+WHERE to_step IN (SELECT id FROM jobpool.steps WHERE flow = %(flow)s)
+
+-- name: delete_flow_steps
+DELETE FROM jobpool.steps WHERE flow = %(flow)s
+
+-- name: delete_flow
+DELETE FROM jobpool.flows WHERE id = %(flow)s
+
+-- name: has_flow_notes
+-- Whether a fold has something to do.
+SELECT EXISTS (SELECT 1 FROM jobpool.flow_notes) OR EXISTS (
+  SELECT 1
+  FROM jobpool.steps
+  WHERE until_ms IS NOT NULL AND state || '' = 'ready' AND until_ms <= %(now_ms)s
+)
+
+-- name: flow_noted
+-- Steps to be looked at: note, step, flow. Those of no flow are gone.
+SELECT n.id, n.step, s.flow
+FROM (SELECT id, step FROM jobpool.flow_notes ORDER BY id LIMIT %(limit)s) AS n
+LEFT JOIN jobpool.steps AS s ON s.id = n.step
+ORDER BY n.id
+
+-- name: flow_overdue
+-- External steps whose time has run out: step, flow.
+SELECT id, flow
+FROM jobpool.steps
+WHERE until_ms IS NOT NULL AND state || '' = 'ready' AND until_ms <= %(now_ms)s
+ORDER BY until_ms
+LIMIT %(limit)s
+
+-- name: lock_flows
+-- Those that nobody else folds at this moment.
+SELECT id
+FROM jobpool.flows
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+ORDER BY id
+FOR UPDATE SKIP LOCKED
+
+-- name: wait_for_flow
+-- Whoever folds it has ended.
+SELECT id FROM jobpool.flows WHERE id = %(flow)s FOR UPDATE
+
+-- name: delete_flow_notes
+DELETE FROM jobpool.flow_notes
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(notes)s::jsonb))
+
+-- name: flow_heads
+-- Flows that have not ended: id, state, failure, ending.
+SELECT id, state, failure, ending
+FROM jobpool.flows
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+  AND finished_at_ms IS NULL
+
+-- name: flow_steps
+-- Steps, and how their members are: id, flow, state, failed, hook, external, timeout,
+-- until, whether one has not ended, whether one waits, whether one is bad.
+SELECT
+  s.id,
+  s.flow,
+  s.state,
+  s.failed,
+  s.hook,
+  s.is_external,
+  s.timeout_ms,
+  s.until_ms,
+  EXISTS (
+    SELECT 1
+    FROM jobpool.jobs AS j
+    WHERE j.step = s.id AND j.step IS NOT NULL AND j.finished_at_ms IS NULL
+  ),
+  EXISTS (SELECT 1 FROM jobpool.jobs AS w WHERE w.step = s.id AND w.state = 'waiting'),
+  EXISTS (
+    SELECT 1
+    FROM jobpool.jobs AS b
+    WHERE b.step = s.id AND b.step IS NOT NULL AND b.replaced_by IS NULL
+      AND b.state || '' IN ('dead', 'quarantined', 'canceled')
+  )
+FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+JOIN jobpool.steps AS s ON s.id = wanted.value::bigint
+
+-- name: steps_before
+-- Edges to steps: to, state and failed of the step before, when.
+SELECT e.to_step, f.state, f.failed, e.when_ended
+FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+JOIN jobpool.edges AS e ON e.to_step = wanted.value::bigint
+JOIN jobpool.steps AS f ON f.id = e.from_step
+
+-- name: edges_out
+-- Edges from steps: from, to, when.
+SELECT e.from_step, e.to_step, e.when_ended
+FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+JOIN jobpool.edges AS e ON e.from_step = wanted.value::bigint
+
+-- name: set_steps
+-- :rows holds [id, state, failed, until].
+UPDATE jobpool.steps AS s
+SET
+  state = new.value ->> 1,
+  failed = (new.value ->> 2)::integer::boolean,
+  until_ms = (new.value ->> 3)::bigint
+FROM jsonb_array_elements(%(rows)s::jsonb) AS new
+WHERE s.id = (new.value ->> 0)::bigint
+
+-- name: open_members
+-- Members of :steps that wait, at most :limit. What they were to wait for, and how long
+-- they have before they expire, is counted from now. Returns pools.
+WITH chosen AS MATERIALIZED (
+  SELECT w.id
+  FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+  JOIN jobpool.jobs AS w ON w.step = wanted.value::bigint
+  WHERE w.state = 'waiting'
+  ORDER BY w.id
+  LIMIT %(limit)s
+  FOR UPDATE OF w
+)
+UPDATE jobpool.jobs AS j
+SET
+  state = CASE WHEN run_at_ms <= created_at_ms THEN 'runnable' ELSE 'pending' END,
+  run_at_ms = least(run_at_ms + %(now_ms)s - created_at_ms, 253402300799000),
+  expires_at_ms = CASE
+    WHEN expires_at_ms IS NOT NULL
+      THEN least(expires_at_ms + %(now_ms)s - created_at_ms, 253402300799000)
+  END
+FROM chosen
+WHERE j.id = chosen.id
+RETURNING j.pool
+
+-- name: cancel_members
+-- Members of steps that have not begun, at most :limit; :rows holds [step, reason].
+WITH chosen AS MATERIALIZED (
+  SELECT u.id, wanted.value ->> 1 AS reason
+  FROM jsonb_array_elements(%(rows)s::jsonb) AS wanted
+  JOIN jobpool.jobs AS u ON u.step = (wanted.value ->> 0)::bigint
+  WHERE u.step IS NOT NULL AND u.finished_at_ms IS NULL
+    AND u.state || '' IN ('waiting', 'pending', 'runnable')
+  LIMIT %(limit)s
+  FOR UPDATE OF u SKIP LOCKED
+)
+UPDATE jobpool.jobs AS j
+SET state = 'canceled', finished_at_ms = %(now_ms)s, reason = chosen.reason
+FROM chosen
+WHERE j.id = chosen.id
+
+-- name: stop_members
+-- Members of :steps that run are asked to stop.
+UPDATE jobpool.jobs
+SET cancel_requested = true
+WHERE id IN (
+  SELECT r.id
+  FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+  JOIN jobpool.jobs AS r ON r.step = wanted.value::bigint
+  WHERE r.step IS NOT NULL AND r.finished_at_ms IS NULL
+    AND r.state || '' = 'leased' AND NOT r.cancel_requested
+  FOR UPDATE OF r SKIP LOCKED
+)
+
+-- name: flows_left
+-- Of flows: id, whether plain steps have not ended, whether any have not, whether plain
+-- ones have failed.
+SELECT
+  f.id,
+  EXISTS (
+    SELECT 1
+    FROM jobpool.steps AS p
+    WHERE p.flow = f.id AND p.state IN ('closed', 'ready', 'skipping') AND p.hook IS NULL
+  ),
+  EXISTS (
+    SELECT 1
+    FROM jobpool.steps AS a
+    WHERE a.flow = f.id AND a.state IN ('closed', 'ready', 'skipping')
+  ),
+  EXISTS (
+    SELECT 1
+    FROM jobpool.steps AS b
+    WHERE b.flow = f.id AND b.failed AND b.hook IS NULL
+  )
+FROM jobpool.flows AS f
+WHERE f.id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+  AND f.finished_at_ms IS NULL
+
+-- name: closed_hooks
+-- Of flows: step, flow, hook.
+SELECT s.id, s.flow, s.hook
+FROM jobpool.steps AS s
+WHERE s.flow IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+  AND s.state = 'closed' AND s.hook IS NOT NULL
+
+-- name: end_flows
+-- :rows holds [id, state].
+UPDATE jobpool.flows AS f
+SET state = ended.value ->> 1, finished_at_ms = %(now_ms)s
+FROM jsonb_array_elements(%(rows)s::jsonb) AS ended
+WHERE f.id = (ended.value ->> 0)::bigint
+
+-- name: set_ending
+-- Of flows that have none yet: nothing more of them begins. A paused one goes on, so that
+-- it ends.
+UPDATE jobpool.flows
+SET
+  ending = %(ending)s::text,
+  state = CASE WHEN %(ending)s::text = 'cancel' THEN 'open' ELSE state END
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+  AND state IN ('open', 'paused')
+  AND (ending IS NULL OR (ending = 'fail' AND %(ending)s::text = 'cancel'))
+
+-- name: note_flows
+-- Their steps that have not ended are to be looked at.
+INSERT INTO jobpool.flow_notes (step)
+SELECT s.id
+FROM jobpool.steps AS s
+WHERE s.flow IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+  AND s.state IN ('closed', 'ready', 'skipping')
+
+-- name: pause_flow
+UPDATE jobpool.flows
+SET state = 'paused'
+WHERE id = %(flow)s AND state = 'open' AND ending IS NULL
+
+-- name: hold_members
+-- Of a flow that is paused: they wait again, each for as long as it had left.
+UPDATE jobpool.jobs
+SET
+  state = 'waiting',
+  run_at_ms = greatest(run_at_ms - %(now_ms)s, 0) + created_at_ms,
+  expires_at_ms = CASE
+    WHEN expires_at_ms IS NOT NULL
+      THEN greatest(expires_at_ms - %(now_ms)s, 0) + created_at_ms
+  END
+WHERE id IN (
+  SELECT j.id
+  FROM jobpool.steps AS s
+  JOIN jobpool.jobs AS j ON j.step = s.id
+  WHERE s.flow = %(flow)s AND j.step IS NOT NULL AND j.finished_at_ms IS NULL
+    AND j.state || '' IN ('pending', 'runnable')
+)
+AND state || '' IN ('pending', 'runnable')
+
+-- name: resume_flow
+UPDATE jobpool.flows SET state = 'open' WHERE id = %(flow)s AND state = 'paused'
+
+-- name: has_plain_steps
+-- Whether a flow that has not ended has plain steps that have not.
+SELECT EXISTS (
+  SELECT 1
+  FROM jobpool.steps AS s
+  JOIN jobpool.flows AS f ON f.id = s.flow
+  WHERE s.flow = %(flow)s AND s.hook IS NULL AND s.state IN ('closed', 'ready', 'skipping')
+    AND f.state IN ('open', 'paused')
+)
+
+-- name: external_member
+-- Its flow, its step's state, whether the step is external, and its own state.
+SELECT s.flow, s.state, s.is_external, j.state
+FROM jobpool.jobs AS j
+JOIN jobpool.steps AS s ON s.id = j.step
+WHERE j.id = %(id)s
+
+-- name: approve_member
+-- As if somebody had run it once.
+UPDATE jobpool.jobs
+SET
+  state = 'succeeded',
+  finished_at_ms = %(now_ms)s,
+  outcome = 'succeeded',
+  attempt = greatest(attempt, 1),
+  codec = %(codec)s::text,
+  result = %(result)s::bytea
+WHERE id = %(id)s AND state = 'waiting'
+
+-- name: unended_steps
+-- Of flows, some: plain steps and hooks.
+SELECT s.id
+FROM jobpool.steps AS s
+WHERE s.flow IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+  AND s.state IN ('closed', 'ready', 'skipping')
+ORDER BY s.id
+LIMIT %(limit)s
+
+-- name: abandoned_flows
+-- Whoever stored them has stopped before the end.
+SELECT id
+FROM jobpool.flows
+WHERE finished_at_ms IS NULL AND state = 'building' AND touched_at_ms < %(before_ms)s
+LIMIT %(limit)s
+
+-- name: old_flows
+-- Those that ended before a time, and of which no member was revived.
+SELECT f.id
+FROM jobpool.flows AS f
+WHERE f.finished_at_ms IS NOT NULL AND f.state = %(state)s AND f.finished_at_ms < %(before_ms)s
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jobpool.steps AS s
+    JOIN jobpool.jobs AS j ON j.step = s.id
+    WHERE s.flow = f.id AND j.step IS NOT NULL AND j.finished_at_ms IS NULL
+  )
+ORDER BY f.finished_at_ms
+LIMIT %(limit)s
