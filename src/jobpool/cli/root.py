@@ -62,7 +62,9 @@ _COMMANDS = {
     "schedules": _Command(
         "admin.schedules.command:schedules", "List schedules; run, pause, change them."
     ),
-    "flows": _Command("admin.flows.command:flows", "List flows; show one as a tree."),
+    "flows": _Command(
+        "admin.flows.command:flows", "List flows; show, pause, cancel, approve them."
+    ),
     "reclaim": _Command("admin.reclaim:reclaim", "Take back a dead supervisor's jobs."),
     "audit": _Command("jobs.audit:audit", "Show who did what to jobs, and why."),
     "prune": _Command("admin.prune:prune", "Delete old finished jobs."),

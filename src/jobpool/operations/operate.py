@@ -19,6 +19,12 @@ from jobpool.errors import Forbidden, StoreRefused, UsageError
 from jobpool.operations.action import Action, Change, Done, Step
 from jobpool.operations.arguments.replay import Replay
 from jobpool.operations.erasure import Erase
+from jobpool.operations.flows import (
+    Approve,
+    CancelFlow,
+    PauseFlow,
+    ResumeFlow,
+)
 from jobpool.operations.jobs import Cancel, Release, Retry
 from jobpool.operations.principal import NAME_MAX, Principal, Role
 from jobpool.operations.queue import (
@@ -61,6 +67,10 @@ LEAST_ROLE: Mapping[type[Action], Role] = {
     ResumeSchedule: Role.OPERATOR,
     RunSchedule: Role.OPERATOR,
     Backfill: Role.OPERATOR,
+    CancelFlow: Role.OPERATOR,
+    PauseFlow: Role.OPERATOR,
+    ResumeFlow: Role.OPERATOR,
+    Approve: Role.OPERATOR,
     SetQuota: Role.OPERATOR,
     ResetQuota: Role.OPERATOR,
     SetTenant: Role.OPERATOR,

@@ -1,15 +1,14 @@
 """`jobpool flows`, and what other commands say of flows."""
 
-import contextlib
+import json
 import re
-import sqlite3
 
 import pytest
 
-from jobpool.cli.context import now_ms
-from jobpool.core.jobs.flow import Hook, NewStep, When
+from jobpool.core.jobs.flow import Hook, NewFlow, NewStep, When
 from jobpool.core.jobs.job import JobState, NewJob, Settlement
 from jobpool.core.jobs.outcome import CHARGES, Outcome
+from jobpool.store.records.operating import AuditFilter
 from support.store.cli_store import CLEAR, KIND, RUN, rows, run, stored, url_of
 from support.store.storing import started
 
@@ -37,40 +36,23 @@ def member(**more):
     return NewJob(**given | more)
 
 
-def place(store, name="order", steps=ORDER, key=None, tenant=None):
-    """Put a flow with one job a step in place by hand; return its number."""
-    ids = [one.id for one in store.enqueue([member()] * len(steps))]
-    with hand_of(store) as hand:
-        flow = hand.execute(
-            "INSERT INTO jobpool_flows (name, key, tenant, state, failure, "
-            "created_at_ms) VALUES (?, ?, ?, 'open', 'fail', ?) RETURNING id",
-            (name, key, tenant, now_ms()),
-        ).fetchone()[0]
-        rows = {}
-        for one, job_id in zip(steps, ids, strict=True):
-            begins = not one.after and one.hook is None
-            (rows[one.number],) = hand.execute(
-                "INSERT INTO jobpool_steps (flow, number, name, state, hook) "
-                "VALUES (?, ?, ?, ?, ?) RETURNING id",
-                (flow, one.number, one.name, "ready" if begins else "closed", one.hook),
-            ).fetchone()
-            hand.execute(
-                "UPDATE jobpool_jobs SET step = ?, state = ? WHERE id = ?",
-                (rows[one.number], "runnable" if begins else "waiting", job_id),
-            )
-            for before, when in one.after:
-                edge = (flow, rows[before], rows[one.number], when)
-                hand.execute("INSERT INTO jobpool_edges VALUES (?, ?, ?, ?)", edge)
-    return flow
+def place(store, name="order", steps=ORDER, **more):
+    """Store a flow with one job a step; return its number."""
+    flow = NewFlow(name=name, steps=steps, **more)
+    members = [
+        (
+            one.number,
+            member(kind=f"external.{one.name}", pool="external")
+            if one.external
+            else member(),
+        )
+        for one in steps
+    ]
+    return store.enqueue_flow(flow, members).id
 
 
-def hand_of(store):
-    path = store.url.removeprefix("sqlite:///")
-    return contextlib.closing(sqlite3.connect(path, isolation_level=None))
-
-
-def end_next(store, outcome=Outcome.SUCCEEDED, state=JobState.SUCCEEDED, opens=()):
-    """Run the job that is due; its step is done, and others open, by hand."""
+def end_next(store, outcome=Outcome.SUCCEEDED, state=JobState.SUCCEEDED):
+    """Run the job that is due; fold what follows."""
     (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
     store.begin_attempts([started(lease, "cpu/1")])
     settlement = Settlement(
@@ -82,24 +64,8 @@ def end_next(store, outcome=Outcome.SUCCEEDED, state=JobState.SUCCEEDED, opens=(
         result=b'"done"',
     )
     assert store.settle([settlement]) == [True]
-    member_of = store.flow_of(lease.id)
-    with hand_of(store) as hand:
-        hand.execute(
-            "UPDATE jobpool_steps SET state = 'done', failed = ? "
-            "WHERE flow = ? AND number = ?",
-            (state is not JobState.SUCCEEDED, member_of.flow, member_of.number),
-        )
-        for number in opens:
-            hand.execute(
-                "UPDATE jobpool_steps SET state = 'ready' "
-                "WHERE flow = ? AND number = ?",
-                (member_of.flow, number),
-            )
-            hand.execute(
-                "UPDATE jobpool_jobs SET state = 'runnable' WHERE step = "
-                "(SELECT id FROM jobpool_steps WHERE flow = ? AND number = ?)",
-                (member_of.flow, number),
-            )
+    while store.fold().is_short:
+        pass
     return lease.id
 
 
@@ -112,6 +78,10 @@ def words(result):
     """Return the lines of an output, with single spaces."""
     assert result.exit_code == 0, result.output
     return [" ".join(line.split()) for line in result.stdout.splitlines()]
+
+
+def actions(store):
+    return [(row.action, row.note) for row in store.audits(AuditFilter())][::-1]
 
 
 def test_flows_are_listed_newest_first_with_what_they_are_called(store):
@@ -147,7 +117,7 @@ def test_where_no_flow_is_meant_a_note_says_so(store):
 def test_a_flow_is_shown_as_a_tree_with_what_it_waits_for(store):
     """Which step is how far, where branches join, and what the end depends on."""
     flow = place(store, key="1042")
-    end_next(store, opens=(1, 2))
+    end_next(store)
     end_next(store)
     jobs = jobs_of(store, flow)
     seen = words(run("flows", "show", flow))
@@ -177,7 +147,7 @@ def test_a_flow_is_shown_as_a_tree_with_what_it_waits_for(store):
 def test_a_flow_is_shown_to_programs_with_all_of_its_steps(store):
     """By its ref as well as by its number."""
     flow = place(store)
-    end_next(store, opens=(1, 2))
+    end_next(store)
     (shown,) = rows(run("flows", "show", flow, "--json"))
     assert rows(run("flows", "show", shown["ref"], "--json"))[0]["id"] == flow
     assert shown["jobs"] == {"succeeded": 1, "runnable": 2, "waiting": 3}
@@ -192,7 +162,7 @@ def test_a_flow_is_shown_to_programs_with_all_of_its_steps(store):
 def test_of_many_steps_those_are_shown_that_failed_or_have_not_ended(store):
     """The others have one line in their place."""
     steps = tuple(NewStep(number=number, name="part") for number in range(6))
-    flow = place(store, steps=steps)
+    flow = place(store, steps=steps, failure="continue")
     end_next(store)
     end_next(store, Outcome.FAILED, JobState.DEAD)
     for _ in range(3):
@@ -209,10 +179,96 @@ def test_of_many_steps_those_are_shown_that_failed_or_have_not_ended(store):
 def test_a_flow_that_does_not_exist_is_an_error_that_says_where_it_was_sought(store):
     """By number, and by a ref of another store; what is neither is a wrong usage."""
     for name in 7, "flow-7-aaaaaaaaaaaaaaaaaaaaaaaaaa":
-        result = run("flows", "show", name)
-        assert result.exit_code == run("show", 7).exit_code
-        assert store.url in result.stderr
+        for command in ("show",), ("cancel",), ("pause",):
+            result = run("flows", *command, name)
+            assert result.exit_code == run("show", 7).exit_code
+            assert store.url in result.stderr
     assert run("flows", "show", "order").exit_code == 2
+    assert actions(store) == []
+
+
+def test_a_flow_is_paused_and_resumed_with_a_row_for_each(store):
+    """What changes nothing has no row."""
+    flow = place(store)
+    say = f"flow {flow} paused"
+    assert words(run("flows", "pause", flow, "--note", "vendor down")) == [say]
+    assert words(run("flows", "pause", flow)) == [f"{say} (no change: paused)"]
+    (job,) = {store.get(job).state for job in jobs_of(store, flow).values()}
+    assert job is JobState.WAITING
+    waits = [line for line in words(run("flows", "show", flow)) if "waits" in line]
+    assert f"jobpool flows resume {flow}" in waits[0]
+    assert rows(run("flows", "resume", flow, "--json")) == [
+        {"flow": flow, "resumed": True, "changed": True, "state": "open"}
+    ]
+    assert actions(store) == [("flows pause", "vendor down"), ("flows resume", None)]
+    (seen, *_) = store.audits(AuditFilter())
+    assert json.loads(seen.target) == {"flow": flow}
+
+
+def test_a_canceled_flow_ends_as_such_and_its_hook_runs(store):
+    """Nothing else of it begins."""
+    flow = place(store)
+    assert words(run("flows", "cancel", flow, "--note", "sold out")) == [
+        f"flow {flow} canceled"
+    ]
+    while store.fold().is_short:
+        pass
+    jobs = jobs_of(store, flow)
+    assert end_next(store) == jobs["tell"]
+    assert store.get(jobs["charge"]).state is JobState.CANCELED
+    assert rows(run("flows", "--json"))[0]["state"] == "canceled"
+    again = words(run("flows", "cancel", flow))
+    assert again == [f"flow {flow} canceled (no change: canceled)"]
+    assert actions(store) == [("flows cancel", "sold out")]
+
+
+ASKING = (
+    NewStep(number=0, name="charge"),
+    NewStep(
+        number=1,
+        name="approval",
+        after=((0, When.SUCCEEDED),),
+        external=True,
+        timeout_ms=7_200_000,
+    ),
+    NewStep(number=2, name="ship", after=((1, When.SUCCEEDED),)),
+)
+
+
+def test_what_waits_for_somebody_is_approved_once_it_is_its_turn(store):
+    """Before that it is an error; its result is what is given, and in no trail."""
+    flow = place(store, steps=ASKING)
+    job = jobs_of(store, flow)["approval"]
+    early = run("flows", "approve", job)
+    assert early.exit_code != 0
+    end_next(store)
+    waits = [line for line in words(run("flows", "show", flow)) if "waits" in line]
+    assert f"jobpool flows approve {job}; without it, it fails in" in waits[0]
+    (said,) = (line for line in words(run("show", job)) if line.startswith("next"))
+    assert said == f"next ends when somebody says so: jobpool flows approve {job}"
+    secret = '{"by": "ann", "code": "s3cret"}'
+    ref = store.get(job).ref
+    done = run("flows", "approve", ref, "--result", secret, "--note", "fine")
+    assert words(done) == [f"job {job} approved"]
+    assert json.loads(store.get(job).result) == json.loads(secret)
+    (row,) = store.audits(AuditFilter())
+    assert (row.action, row.note, row.jobs) == ("flows approve", "fine", 1)
+    assert json.loads(row.target) == {"ids": str(job)}
+    assert "s3cret" not in row.target
+    store.fold()
+    assert end_next(store) == jobs_of(store, flow)["ship"]
+
+
+def test_a_result_that_is_no_json_approves_nothing(store):
+    """The message shows what JSON looks like."""
+    flow = place(store, steps=ASKING)
+    end_next(store)
+    job = jobs_of(store, flow)["approval"]
+    wrong = run("flows", "approve", job, "--result", "yes")
+    assert wrong.exit_code == 2
+    assert "nothing was approved" in wrong.stderr
+    assert store.get(job).state is JobState.WAITING
+    assert actions(store) == []
 
 
 def test_show_of_a_member_names_its_flow(store):
@@ -236,6 +292,7 @@ def test_the_jobs_of_a_flow_can_be_listed_and_counted(store):
     place(store)
     flow = place(store)
     store.enqueue([member()])
+    end_next(store)
     listed = rows(run("list", "--flow", flow, "--json"))
     assert [row["id"] for row in listed] == sorted(
         jobs_of(store, flow).values(), reverse=True

@@ -17,12 +17,14 @@ MAY = {
         *("schedules put", "schedules pause", "schedules resume", "schedules run"),
         *("schedules backfill", "quotas set", "quotas reset"),
         *("tenants set", "tenants remove"),
+        *("flows cancel", "flows pause", "flows resume", "flows approve"),
     },
     "admin": {
         *("cancel", "retry", "release", "replay", "enqueue", "pause", "resume"),
         *("schedules put", "schedules pause", "schedules resume", "schedules run"),
         *("schedules backfill", "quotas set", "quotas reset"),
         *("tenants set", "tenants remove", "schedules remove"),
+        *("flows cancel", "flows pause", "flows resume", "flows approve"),
         *("prune", "erase", "reclaim", "restored"),
     },
 }

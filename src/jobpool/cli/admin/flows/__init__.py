@@ -1,4 +1,4 @@
-"""`jobpool flows`: what goes together, and how far it is.
+"""`jobpool flows`: what goes together, how far it is, and what is done about it.
 
 May import: cli.context, cli.flags, cli.jobs, cli.output, cli.presence, core,
 operations, store. Start with command.py.

@@ -5,6 +5,12 @@ from __future__ import annotations
 import click
 from click.core import ParameterSource
 
+from jobpool.cli.admin.flows.changing import (
+    approve,
+    cancel_flow,
+    pause_flow,
+    resume_flow,
+)
 from jobpool.cli.admin.flows.reading import show_flow
 from jobpool.cli.admin.flows.records import COLUMNS, cells, flow_object
 from jobpool.cli.context import now_ms, opened, own_sources
@@ -92,4 +98,5 @@ def _check_own(ctx: click.Context) -> None:
             )
 
 
-flows.add_command(show_flow)
+for _command in (show_flow, pause_flow, resume_flow, cancel_flow, approve):
+    flows.add_command(_command)

@@ -1,0 +1,124 @@
+"""`jobpool flows cancel`, `pause`, `resume` and `approve`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from jobpool.cli.admin.flows.meaning import meant
+from jobpool.cli.context import opened, own_sources
+from jobpool.cli.flags import FlowName, JobName, json_flag, note_flag, store_flags
+from jobpool.cli.jobs.acting import operating
+from jobpool.cli.jobs.selection import id_of
+from jobpool.cli.output import print_json, print_line
+from jobpool.operations.flows import Approve, CancelFlow, PauseFlow, ResumeFlow
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def _of_one(command: C) -> C:
+    """Give a command its flow and what all of them have."""
+    for option in (
+        json_flag,
+        store_flags,
+        note_flag,
+        click.argument("flow", metavar="FLOW", type=FlowName()),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("cancel")
+@_of_one
+def cancel_flow(**given: Any) -> None:
+    """Cancel a flow: what runs is asked to stop, and nothing more of it begins.
+
+    Its hooks for failures and for its end run.
+    """
+    _change(CancelFlow, "canceled", **given)
+
+
+@click.command("pause")
+@_of_one
+def pause_flow(**given: Any) -> None:
+    """Let nothing more of a flow begin; what runs goes on."""
+    _change(PauseFlow, "paused", **given)
+
+
+@click.command("resume")
+@_of_one
+def resume_flow(**given: Any) -> None:
+    """Undo the pause of a flow."""
+    _change(ResumeFlow, "resumed", **given)
+
+
+@click.command("approve")
+@click.argument("job", metavar="JOB", type=JobName())
+@click.option(
+    "--result", metavar="JSON", help="What the steps after it get. Default: null."
+)
+@note_flag
+@store_flags
+@json_flag
+def approve(
+    *,
+    job: int | str,
+    result: str | None,
+    note: str | None,
+    store: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """End a step that waits for somebody: `jobpool flows show` names its JOB."""
+    encoded = _as_json(result)
+    with opened(own_sources(store, config)) as found:
+        job_id = id_of(found, job)
+        done = operating(found, Approve(job=job_id, result=encoded, note=note))
+    if as_json:
+        print_json({"job": job_id, "approved": True, "changed": done.is_made})
+    else:
+        print_line(f"job {job_id} approved", "" if done.is_made else "(no change)")
+
+
+def _as_json(result: str | None) -> bytes | None:
+    """Return a result as it is stored; None: none was given.
+
+    Raises:
+        UsageError: it is no JSON.
+    """
+    if result is None:
+        return None
+    try:
+        return msgspec.json.encode(msgspec.json.decode(result))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise click.UsageError(
+            f'--result: expected JSON, such as \'{{"by": "ann"}}\' or \'"yes"\': '
+            f"{error}; nothing was approved"
+        ) from error
+
+
+def _change(
+    act: type[CancelFlow | PauseFlow | ResumeFlow],
+    past: str,
+    *,
+    flow: int | str,
+    note: str | None,
+    store: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    with opened(own_sources(store, config)) as found:
+        number = meant(found, flow).row.id
+        done = operating(found, act(flow=number, note=note))
+        row = meant(found, number).row
+    if as_json:
+        print_json(
+            {"flow": number, past: True, "changed": done.is_made, "state": row.state}
+        )
+    else:
+        print_line(
+            f"flow {number} {past}", "" if done.is_made else f"(no change: {row.state})"
+        )
