@@ -7,12 +7,13 @@ import pytest
 
 from jobpool.core.jobs.flow import FlowState, Hook, StepState, When
 from jobpool.core.jobs.job import JobState
-from jobpool.store.memory.store import MemoryStore
 from jobpool.store.records.flows import FlowFilter, MemberOf
 from jobpool.store.records.operating import Filter
 from support.postgres.server import query_of, server
 from support.store.storing import new_job
 
+ENGINES = ["sqlite", "postgres"]
+"""In memory nothing can be put in place by hand."""
 FLOWS = (
     (1, "order", "a", "acme", "open", None),
     (2, "order", "b", None, "failed", 5),
@@ -25,8 +26,6 @@ EDGES = ((1, 11, 12, "succeeded"), (1, 11, 13, "failed"), (1, 12, 13, "finished"
 @pytest.fixture
 def hand(store):
     """Return what runs a statement beside the store; ``{}`` stands before a table."""
-    if isinstance(store, MemoryStore):
-        pytest.skip("nothing can be put in place by hand, and no flow is stored yet")
     if store.url.startswith("sqlite"):
         path, before = store.url.removeprefix("sqlite:///"), "jobpool_"
         opened = contextlib.closing(sqlite3.connect(path, isolation_level=None))
