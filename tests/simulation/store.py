@@ -518,6 +518,7 @@ for _name in (
     "renew",
     "confirm",
     "end_run",
+    "fold",
     "grant_format",
     "open_runs",
     "expired_runs",

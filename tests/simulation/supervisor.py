@@ -409,6 +409,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
         (housekeeping, "LOOK_EVERY_S"),
         (housekeeping, "PUBLISH_EVERY_S"),
         (housekeeping, "TICK_EVERY_S"),
+        (housekeeping, "FOLD_EVERY_S"),
         (ticking, "TICK_EVERY_S"),
         (reclaimer, "EVERY_S"),
         (reclaimer, "EXPIRED_EVERY_S"),
@@ -420,7 +421,7 @@ _FINE: Mapping[tuple[Any, str], float] = {
 }
 """How often supervisors really check things."""
 _COARSE_S = (
-    *(600.0, 8.0, 60.0, 60.0, 60.0, *[7200.0] * 10),
+    *(600.0, 8.0, 60.0, 60.0, 60.0, *[7200.0] * 11),
     *(12.0, 3.0),
 )
 """The same except for what follows, so that hours cost little.

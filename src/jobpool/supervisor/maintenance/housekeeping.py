@@ -65,6 +65,8 @@ PRUNE_EVERY_S = 30.0
 USAGE_EVERY_S = 30.0
 USAGE_ROWS = 2000
 """Most rows of one statement."""
+FOLD_EVERY_S = 1.0
+"""How soon a flow goes on while nobody here asks for jobs; a lease folds as well."""
 RELEASE_EVERY_S = 2.0
 """How soon a job goes on that waits for one whose end has missed it."""
 SCRUB_EVERY_S = 10.0
@@ -128,9 +130,11 @@ class Housekeeping(threading.Thread):
         self._prunes = self._turn(self._prune, PRUNE_EVERY_S)
         self._canceling = self._turn(self._cancels, CANCELS_EVERY_S)
         self._ticks = self._turn(self._tick, TICK_EVERY_S)
+        self._folds = self._turn(self._fold, FOLD_EVERY_S)
         self._turns = [
             self._canceling,
             self._ticks,
+            self._folds,
             self._turn(ticking.publish, PUBLISH_EVERY_S, first_s=PUBLISH_EVERY_S),
             self._prunes,
             self._turn(other_pools.look, LOOK_EVERY_S),
@@ -237,6 +241,16 @@ class Housekeeping(threading.Thread):
             self._ticks.next_s = self._clock.monotonic_s() + pause_s
             self._woken.set()  # The thread waits for a later moment.
         return posts
+
+    def _fold(self, store: Store) -> Posts:
+        folded = store.fold()
+        if folded.opened:
+            store.wake()
+        if folded.is_short:
+            # Not at once: it may be what another host is folding.
+            self._folds.next_s = self._clock.monotonic_s() + AT_ONCE_S
+            self._woken.set()  # The thread waits for a later moment.
+        return ()
 
     def _unknown(self, store: Store) -> Posts:
         known: Mapping[str, Sequence[str]] = self._store.kinds

@@ -14,6 +14,7 @@ from jobpool.core.rules.run_report import HostReport
 from jobpool.core.rules.sketch import Measure
 from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from jobpool.store.contract.watermark import Watermark
+from jobpool.store.records.flows import Folded
 from jobpool.store.records.reading import SketchRow
 from jobpool.store.records.runs import Renewal
 from jobpool.store.records.schedules import Ticked
@@ -100,6 +101,37 @@ def test_steps_of_what_is_due_at_once_follow_each_other_without_a_wait(
     keeper._tick(rests)
     assert chores == ["_tick"]
     keeper.start()
+
+
+@pytest.mark.parametrize(
+    ("folded", "wakes", "is_again_soon"),
+    [
+        (Folded(), 0, False),
+        (Folded(opened=frozenset({"cpu"})), 1, False),
+        (Folded(is_short=True), 0, True),
+    ],
+    ids=["nothing", "opened", "not all of it"],
+)
+def test_flows_go_on_while_nobody_asks_for_jobs(
+    keeper: Housekeeping,
+    chores: list[str],
+    folded: Folded,
+    wakes: int,
+    *,
+    is_again_soon: bool,
+) -> None:
+    """Whoever may run what begins is woken; what is left is not left for a second."""
+    woken: list[bool] = []
+    store: Any = SimpleNamespace(fold=lambda: folded, wake=lambda: woken.append(True))
+    for turn in keeper._turns:
+        turn.next_s += 3600.0
+    keeper.start()
+    keeper._fold(store)
+    assert len(woken) == wakes
+    if is_again_soon:
+        wait_until(lambda: "_fold" in chores, PATIENCE_S, "the next fold")
+    else:
+        assert keeper._folds.next_s > SystemClock().monotonic_s() + 3000.0
 
 
 def test_housekeeping_ends_at_once_although_nothing_is_due(
