@@ -20,6 +20,9 @@ from jobpool.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from jobpool import errors as errors
     from jobpool.client.declare.retry import Retry
+    from jobpool.client.flows.flow import Flow
+    from jobpool.client.flows.run import FlowRun
+    from jobpool.client.flows.step import Step
     from jobpool.client.handler import Call, Handler
     from jobpool.client.invoke.hooks import DeadJob
     from jobpool.client.job import Job
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
         CodecMismatch,
         ConfigError,
         FeatureHeldBack,
+        FlowNotFound,
+        FlowUnsuccessful,
         GiveUp,
         JobCrashed,
         JobErased,
@@ -72,6 +77,10 @@ __all__ = [
     "DeadJob",
     "Executor",
     "FeatureHeldBack",
+    "Flow",
+    "FlowNotFound",
+    "FlowRun",
+    "FlowUnsuccessful",
     "GiveUp",
     "Handler",
     "Job",
@@ -94,6 +103,7 @@ __all__ = [
     "Snooze",
     "SoftMemory",
     "SoftTimeout",
+    "Step",
     "StoreError",
     "StoreFull",
     "StoreRefused",
@@ -112,12 +122,15 @@ _HOMES = {
     "Codec": "core.application.codec",
     "DeadJob": "client.invoke.hooks",
     "Executor": "executor.executor",
+    "Flow": "client.flows.flow",
+    "FlowRun": "client.flows.run",
     "Handler": "client.handler",
     "Job": "client.job",
     "JobPool": "client.jobpool",
     "Permit": "client.quotas.permit",
     "Quota": "client.quotas.quota",
     "Retry": "client.declare.retry",
+    "Step": "client.flows.step",
     "current": "core.application.current",
 }
 """The modules of these names; all others are errors."""

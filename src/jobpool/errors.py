@@ -156,8 +156,25 @@ class FlowNotFound(JobpoolError):
     """No flow has this id or ref; it may have been pruned."""
 
 
+class FlowUnsuccessful(JobpoolError):
+    """The flow ended without the result that was asked for.
+
+    Attributes:
+        flow_id: the flow.
+        state: ``failed`` or ``canceled``; or ``succeeded``, if the step was skipped.
+    """
+
+    def __init__(self, message: str, *, flow_id: int, state: str) -> None:
+        super().__init__(message)
+        self.flow_id = flow_id
+        self.state = state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)
+
+
 class WaitTimeout(JobpoolError, TimeoutError):
-    """The job had not finished before the timeout; it is unaffected."""
+    """The job or flow had not finished before the timeout; it is unaffected."""
 
 
 class CodecMismatch(JobpoolError):

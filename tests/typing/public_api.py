@@ -11,15 +11,18 @@ from typing import Any, assert_type
 from jobpool import (
     Call,
     DeadJob,
+    FlowRun,
     Job,
     JobPool,
     Permit,
     Quota,
     Retry,
     SoftTimeout,
+    Step,
     Throttled,
     current,
 )
+from jobpool.core.jobs.flow import FlowState
 from jobpool.core.jobs.job import Attempt, JobState
 from jobpool.integrations.fernet import FernetCodec
 
@@ -208,6 +211,68 @@ def total_of(sizes: list[str], day: str) -> int:
         assert_type(value, Any)
     current().results("thumbnail")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     return len(sizes) + len(day)
+
+
+@jobs.job("cpu")
+async def resize(data: bytes, width: int, quality: int = 80) -> str:
+    return str(len(data) * width * quality)
+
+
+def flows() -> None:
+    flow = jobs.flow("report", key="k", tenant="acme", failure="continue")
+    parts = flow.add_many(thumbnail.call(path) for path in "abc")
+    assert_type(parts, Step[list[str]])
+    total = flow.add(total_of.call(parts.value, "2026-01-01"), after=parts)
+    assert_type(total, Step[int])
+    assert_type(total.value, int)
+    page = flow.add(fetch.options(priority=5).call("u"), when="failed", after=[total])
+    assert_type(page, Step[bytes])
+    assert_type(flow.wait_for("approval", after=[parts, page], timeout="7d"), Step[Any])
+    assert_type(flow.on_failure(thumbnail.call("a")), Step[str])
+    run = flow.enqueue()
+    assert_type(run, FlowRun[Any])
+    assert_type(run.ref, str)
+    assert_type(run.state, FlowState)
+    assert_type(run.wait("5s"), FlowState)
+    assert_type(run.progress.total, int)
+    assert_type(run.result(total, timeout=5), int)
+    assert_type(run.result(parts), list[str])
+    assert_type(run.result(), Any)
+    for thumb in run.results(thumbnail):
+        assert_type(thumb, str)
+    for job, value in run.results():
+        assert_type(job, Job[Any])
+        assert_type(value, Any)
+    assert_type(jobs.get_flow(run.ref), FlowRun[Any])
+
+
+def chains() -> None:
+    chain = jobs.chain(fetch.call("u")).then(resize.rest(width=64))
+    run = chain.then(thumbnail.options(priority=5).rest()).enqueue()
+    assert_type(run, FlowRun[str])
+    assert_type(run.result(), str)
+    assert_type(jobs.chain(fetch.call("u")).enqueue().result(timeout="5s"), bytes)
+
+
+def is_wrong_of_flows() -> None:
+    flow = jobs.flow("report", failure="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    parts = flow.add_many(thumbnail.call(path) for path in "abc")
+    total = flow.add(total_of.call(parts.value, "a"))
+    flow.add(thumbnail)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    flow.add(thumbnail.call(total.value))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    flow.add(total_of.call(total.value, "a"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    flow.add(thumbnail.call("a"), after="parts")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    flow.add(thumbnail.call("a"), after=parts, when="dead")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    flow.add_many(thumbnail.call("a"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    flow.on_success(thumbnail.call("a"), after=parts)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    flow.wait_for("approval", timeout=[])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    text: str = flow.enqueue().result(total)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    flow.enqueue().results(parts)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    jobs.chain(fetch.call("u")).then(total_of.rest(day="a"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.chain(thumbnail.call("u")).then(thumbnail.rest(width="a"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    jobs.chain(thumbnail.call("u")).then(thumbnail.call("a"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    number: int = jobs.chain(fetch.call("u")).enqueue().result()  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    del text, number
 
 
 async def uses_async() -> None:

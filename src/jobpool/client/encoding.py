@@ -19,10 +19,16 @@ from jobpool.core.application.codec import (
     decode_json,
     decode_text,
     encode_json,
+    too_large,
 )
 from jobpool.core.jobs.job import Attempt, Enqueued, Job, NewJob
 from jobpool.core.units import show_size
-from jobpool.errors import ArgumentsRejected, CodecMismatch, KeyConflict
+from jobpool.errors import (
+    ArgumentsRejected,
+    CodecMismatch,
+    KeyConflict,
+    ResultTooLarge,
+)
 
 _JSON = ("result", "progress", "checkpoint")
 _TEXTS = ("error", "traceback", "output")
@@ -60,6 +66,20 @@ class Encoding:
                 f"{max_bytes:,} ({show_size(max_bytes)}) are allowed; store the data "
                 "elsewhere and send a reference to it, or raise payload_max"
             )
+        return encoded
+
+    def result(self, result: bytes, max_bytes: int) -> bytes:
+        """Return a result as it is stored.
+
+        Raises:
+            ResultTooLarge: encoded, it takes more than *max_bytes*.
+            Exception: whatever the codec raised.
+        """
+        if self.codec is None:
+            return result
+        encoded = encode_json(self.codec, result)
+        if len(encoded) > max_bytes:
+            raise ResultTooLarge(too_large(len(encoded), max_bytes))
         return encoded
 
     def decoded(self, value: bytes, name: str | None) -> bytes:

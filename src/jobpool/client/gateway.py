@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from jobpool.store.callers import unwrap
 from jobpool.store.statements.validation import is_id
 
 if TYPE_CHECKING:
+    from jobpool.core.jobs.flow import EnqueuedFlow, NewFlow
     from jobpool.store.protocol import Store
 
 RUN_MARKER = "JOBPOOL_RUN"
@@ -75,17 +76,34 @@ class Gateway:
         if connection is None:
             self.refuse_in_transaction("enqueue")
             return self._lazy.get().enqueue(jobs, wakes=True)
-        held = getattr(self._local, "held", None)
-        if held is not None and held[0] is connection and held[1] != os.getpid():
-            raise UsageError(
-                "connection: its transaction was begun before this process was forked, "
-                "and belongs to the parent; use a connection of this process's own"
-            )
-        connection = unwrap.unwrap(connection)
+        connection = self._joined(connection)
         store = self._lazy.joining(connection)
         stored = store.enqueue(jobs, connection)
         if not unwrap.has_transaction(connection):
             store.wake()  # else it is too early: nothing is committed yet
+        return stored
+
+    def enqueue_flow(
+        self,
+        flow: NewFlow,
+        members: Iterable[tuple[int, NewJob]],
+        connection: Any = None,
+    ) -> EnqueuedFlow:
+        """Store a flow; errors as for `Store.enqueue_flow`.
+
+        Raises:
+            UsageError: this is a handler, or another wrong place.
+        """
+        if channel() is not None or connection is None:
+            store = self.store("enqueuing a flow")
+            self.refuse_in_transaction("enqueue")
+            return store.enqueue_flow(flow, members, wakes=True)
+        self._refuse_in_started_process("enqueue")
+        connection = self._joined(connection)
+        store = self._lazy.joining(connection)
+        stored = store.enqueue_flow(flow, members, connection)
+        if not unwrap.has_transaction(connection):
+            store.wake()
         return stored
 
     async def enqueue_async(
@@ -97,6 +115,16 @@ class Gateway:
         return await async_bridge.call_async(
             connection, lambda stand_in: self.enqueue(jobs, stand_in)
         )
+
+    def _joined(self, connection: Any) -> Any:
+        """Return what is behind the caller's connection, on which jobs are written."""
+        held = getattr(self._local, "held", None)
+        if held is not None and held[0] is connection and held[1] != os.getpid():
+            raise UsageError(
+                "connection: its transaction was begun before this process was forked, "
+                "and belongs to the parent; use a connection of this process's own"
+            )
+        return unwrap.unwrap(connection)
 
     def _enqueue_beside(
         self, way: Channel, jobs: Sequence[NewJob], connection: Any
@@ -204,6 +232,14 @@ class Gateway:
         way = channel()
         claim = None if way is None else way.claim()
         return (claim or self._lazy.settings).payload_max_bytes
+
+    def result_max_bytes(self) -> int:
+        """Return the most bytes that a result may take.
+
+        Raises:
+            ConfigError: the configuration is wrong.
+        """
+        return self._lazy.settings.result_max_bytes
 
     def check_pool(self, pool: str) -> None:
         """Refuse a pool that neither the configuration nor any supervisor has.

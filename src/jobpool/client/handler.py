@@ -14,6 +14,7 @@ from typing import (
     Never,
     NoReturn,
     ParamSpec,
+    Protocol,
     TypeVar,
     overload,
 )
@@ -39,8 +40,20 @@ from jobpool.errors import ArgumentsRejected, ConfigError, UsageError
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 """Covariant: a type checker may infer a narrower type for an async function."""
+R = TypeVar("R")
 T = TypeVar("T")
+A = TypeVar("A")
+A_contra = TypeVar("A_contra", contravariant=True)
+Q = ParamSpec("Q")
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class _TakesFirst(Protocol[A_contra, Q, R_co]):
+    """A handler by its first argument and the others, as type checkers see it."""
+
+    def _function_of(
+        self, first: A_contra, /, *args: Q.args, **kwargs: Q.kwargs
+    ) -> R_co: ...
 
 
 class Handler(Generic[P, R_co]):
@@ -91,6 +104,8 @@ class Handler(Generic[P, R_co]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself; no job is made."""
         return self._function(*args, **kwargs)
+
+    _function_of = __call__
 
     def __repr__(self) -> str:
         return f"<Handler {self.kind} in pool {self.pool}>"
@@ -250,6 +265,26 @@ class Handler(Generic[P, R_co]):
             ArgumentsRejected: as for `enqueue`.
         """
         return self._packed(DEFAULT, args, kwargs)
+
+    @overload
+    def rest(
+        self: _TakesFirst[A, Q, Coroutine[Any, Any, T]],
+        /,
+        *args: Q.args,
+        **kwargs: Q.kwargs,
+    ) -> Rest[A, T]: ...
+    @overload
+    def rest(
+        self: _TakesFirst[A, Q, R], /, *args: Q.args, **kwargs: Q.kwargs
+    ) -> Rest[A, R]: ...
+    def rest(self, /, *args: Any, **kwargs: Any) -> Rest[Any, Any]:
+        """Return this call without its first argument, for ``jobs.chain(...).then``.
+
+        That is the result of what is before it in the chain. The others are checked
+        when it is added.
+        """
+        handler: Handler[..., Any] = self
+        return Rest(handler, DEFAULT, args, kwargs)
 
     @overload
     def decode_result(
@@ -462,6 +497,10 @@ class BoundHandler(Generic[P, R_co]):
         self.handler = handler
         self.chosen = options
 
+    def _function_of(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function itself; here for `_TakesFirst` alone."""
+        return self.handler(*args, **kwargs)
+
     def options(self, **_more: Never) -> NoReturn:
         """Refuse further options."""
         raise UsageError(
@@ -514,3 +553,52 @@ class BoundHandler(Generic[P, R_co]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[Any]:
         """Return this call with these options, not yet enqueued; as `Handler.call`."""
         return self.handler._packed(self.chosen, args, kwargs)  # noqa: SLF001 - its other half
+
+    @overload
+    def rest(
+        self: _TakesFirst[A, Q, Coroutine[Any, Any, T]],
+        /,
+        *args: Q.args,
+        **kwargs: Q.kwargs,
+    ) -> Rest[A, T]: ...
+    @overload
+    def rest(
+        self: _TakesFirst[A, Q, R], /, *args: Q.args, **kwargs: Q.kwargs
+    ) -> Rest[A, R]: ...
+    def rest(self, /, *args: Any, **kwargs: Any) -> Rest[Any, Any]:
+        """Return this call without its first argument; as `Handler.rest`."""
+        bound: BoundHandler[..., Any] = self
+        return Rest(bound.handler, bound.chosen, args, kwargs)
+
+
+class Rest(Generic[A_contra, R_co]):
+    """A call that lacks its first argument. Made by ``handler.rest``.
+
+    Args:
+        handler: the handler.
+        options: those of its job.
+        args: the arguments after the first.
+        kwargs: those by name.
+    """
+
+    __slots__ = ("_args", "_handler", "_kwargs", "_options")
+
+    def __init__(
+        self,
+        handler: Handler[..., Any],
+        options: Options,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self._handler = handler
+        self._options = options
+        self._args = args
+        self._kwargs = kwargs
+
+    def __repr__(self) -> str:
+        return f"<Rest of a call of {self._handler.kind}>"
+
+    def call(self, first: A_contra, /) -> Call[R_co]:
+        """Return the call with its first argument; errors as for `Handler.call`."""
+        handler, args = self._handler, (first, *self._args)
+        return handler._packed(self._options, args, self._kwargs)  # noqa: SLF001 - its other half

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jobpool.operations.action import Action, Done
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 PAUSE_S_MIN = 0.001
 PAUSE_S_MAX = 0.1
@@ -233,14 +234,23 @@ class Job(Generic[R]):
         return None if text is None else self._gateway.encoding.text(text, codec)
 
     def _finished(self, timeout: DurationLike | None) -> StoredJob:
-        try:
-            timeout_s = None if timeout is None else duration_s(timeout, "timeout")
-        except ConfigError as exc:
-            raise UsageError(str(exc)) from None
+        timeout_s = read_timeout(timeout)
         if timeout_s != 0:
             self._gateway.store("waiting for a job")
             self._gateway.refuse_in_transaction("waiting for a job")
         return wait_finished(self._gateway.read, self.id, timeout_s)
+
+
+def read_timeout(timeout: DurationLike | None) -> float | None:
+    """Return how long to wait, in seconds.
+
+    Raises:
+        UsageError: it is no duration.
+    """
+    try:
+        return None if timeout is None else duration_s(timeout, "timeout")
+    except ConfigError as exc:
+        raise UsageError(str(exc)) from None
 
 
 def act(
@@ -381,22 +391,61 @@ def wait_finished(
         WaitTimeout: it has not finished in time; it is unaffected.
         JobNotFound: no job has this id, or no longer.
     """
+
+    def late(job: StoredJob) -> str:
+        return (
+            f"job {job_id} ({job.kind}) is still {job.shown_state} after "
+            f"{show_duration(timeout_s or 0)}; it is unaffected: wait longer, or "
+            f"see `jobpool show {job_id}` and `jobpool status`"
+        )
+
+    return polled(
+        lambda: read(job_id),
+        lambda job: job.state in FINISHED,
+        late,
+        timeout_s,
+        clock=clock,
+        sleep=sleep,
+    )
+
+
+def polled(
+    read: Callable[[], T],
+    is_over: Callable[[T], bool],
+    late: Callable[[T], str],
+    timeout_s: float | None,
+    *,
+    most_s: float = PAUSE_S_MAX,
+    clock: Clock | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Read something until it is over; return what was read last.
+
+    Args:
+        read: reads it.
+        is_over: says whether it is.
+        late: says that it was not in time.
+        timeout_s: most time to wait; None: for ever; 0: read once.
+        most_s: the longest pause between two readings.
+        clock: measures the time.
+        sleep: waits.
+
+    Raises:
+        WaitTimeout: it is not over in time.
+        Exception: whatever *read* raises.
+    """
     clock = clock or SystemClock()
     deadline_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
     pause_s = PAUSE_S_MIN
     while True:
         left_s = None if deadline_s is None else deadline_s - clock.monotonic_s()
-        job = read(job_id)
-        if job.state in FINISHED:
-            return job
+        state = read()
+        if is_over(state):
+            return state
         if left_s is not None and left_s <= 0:
-            raise WaitTimeout(
-                f"job {job_id} ({job.kind}) is still {job.shown_state} after "
-                f"{show_duration(timeout_s or 0)}; it is unaffected: wait longer, or "
-                f"see `jobpool show {job_id}` and `jobpool status`"
-            )
+            raise WaitTimeout(late(state))
         sleep(pause_s if left_s is None else min(pause_s, left_s))
-        pause_s = min(pause_s * _PAUSE_GROWTH, PAUSE_S_MAX)
+        pause_s = min(pause_s * _PAUSE_GROWTH, most_s)
 
 
 def successful(job: StoredJob) -> StoredJob:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from jobpool.client.declare.options import DEFAULT, Options
 from jobpool.client.encoding import Encoding
@@ -15,6 +15,7 @@ from jobpool.client.gateway import Gateway
 from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.invoke.completion import ConnectionCompleter
 from jobpool.client.job import Job, act, operate, replace
+from jobpool.client.payload.results import encode_result
 from jobpool.client.quota_operations import QuotaOperations, TenantOperations
 from jobpool.client.registration import Registration
 from jobpool.client.schedules.schedules import Schedules
@@ -25,6 +26,12 @@ from jobpool.core.jobs.job import NewJob
 from jobpool.core.jobs.uniform_batch import UniformJobs
 from jobpool.core.units import DurationLike, SizeLike, duration_s
 from jobpool.errors import ArgumentsRejected, ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from jobpool.client.flows.chain import Chain
+    from jobpool.client.flows.flow import Flow
+    from jobpool.client.flows.run import FlowRun
+    from jobpool.core.jobs.flow import EnqueuedFlow
 
 BATCH_JOBS_MAX = 1000
 BATCH_BYTES_MAX = 4 * 2**20
@@ -132,6 +139,128 @@ class JobPool(Registration):
             StoreUnavailable: the lock could not be taken, or the commit failed.
         """
         return self._gateway.transaction(connection)
+
+    def flow(
+        self,
+        name: str,
+        /,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        failure: Literal["fail", "continue"] = "fail",
+    ) -> Flow:
+        """Begin a flow: jobs that wait for each other; see `Flow.enqueue`.
+
+        Args:
+            name: what it is, such as ``"nightly-report"``.
+            key: idempotency key: the flow of this name that has it is returned until
+                it is pruned.
+            tenant: on whose behalf its jobs run, if their own options do not say.
+            failure: what becomes of the flow if a step has failed and none that is
+                after it waits for that: ``"fail"``: what has not begun is canceled;
+                ``"continue"``: other branches go on.
+
+        Raises:
+            UsageError: a value is wrong.
+        """
+        from jobpool.client.flows.flow import Flow  # noqa: PLC0415 - few need it
+
+        return Flow(
+            self._gateway,
+            self._run_of,
+            name,
+            key=key,
+            tenant=tenant,
+            failure=failure,
+        )
+
+    def chain(
+        self,
+        call: Call[R],
+        /,
+        *,
+        name: str | None = None,
+        key: str | None = None,
+        tenant: str | None = None,
+    ) -> Chain[R]:
+        """Begin a flow in which each job gets the result of the one before it.
+
+        ``jobs.chain(fetch.call(url)).then(resize.rest(width=64)).enqueue()``
+
+        Args:
+            call: the first one.
+            name: as for `flow`; by default the kind of the first call.
+            key: as for `flow`.
+            tenant: as for `flow`.
+
+        Raises:
+            UsageError: a value is wrong.
+        """
+        from jobpool.client.flows.chain import Chain  # noqa: PLC0415 - few need it
+
+        if not isinstance(call, Call):
+            raise UsageError(
+                f"chain: expected a call, such as handler.call(...), got "
+                f"{type(call).__name__}; nothing was stored"
+            )
+        flow = self.flow(name or call.job.kind, key=key, tenant=tenant)
+        return Chain(flow, flow.add(call))
+
+    def get_flow(self, ref: int | str, /) -> FlowRun[Any]:
+        """Return a handle of an existing flow.
+
+        Args:
+            ref: its `FlowRun.ref`, or its id.
+
+        Raises:
+            FlowNotFound: there is none; it may have been pruned. Or it is not a ref of
+                this store.
+            UsageError: not an id, or this is a handler.
+        """
+        from jobpool.client.flows.run import found_flow  # noqa: PLC0415 - few need it
+
+        return self._run_of(found_flow(self._gateway, ref))
+
+    def approve(
+        self, job_id: int | str, result: Any = None, *, note: str | None = None
+    ) -> bool:
+        """End a step that waits for this; see `Flow.wait_for`.
+
+        Args:
+            job_id: the step's one job: its id or its `Job.ref`.
+            result: JSON value, which steps after it may get.
+            note: why, at most 1,000 characters; kept in the audit trail, without the
+                result.
+
+        Returns:
+            False if it has ended already.
+
+        Raises:
+            JobNotFound: no job has this id or ref.
+            UsageError: it does not wait for this, or not yet; or this is a handler.
+            TypeError: the result cannot be encoded as JSON.
+            ResultTooLarge: it is over ``result_max``. In all cases nothing was changed.
+        """
+        from jobpool.operations.flows import Approve  # noqa: PLC0415 - see `operate`
+
+        if isinstance(job_id, str):
+            job_id = self._gateway.id_of(job_id)
+        waiting = self._gateway.read(_checked_id(job_id))
+        most, encoding = self._gateway.result_max_bytes(), self._gateway.encoding
+        packed = encoding.result(encode_result(result, waiting.kind, most), most)
+        action = Approve(job=waiting.id, result=packed, codec=encoding.name, note=note)
+        return operate(self._gateway, action)
+
+    def _run_of(self, stored: EnqueuedFlow) -> FlowRun[Any]:
+        from jobpool.client.flows.run import FlowRun  # noqa: PLC0415 - few need it
+
+        return FlowRun(
+            stored.id,
+            stored.ref,
+            created=stored.created,
+            gateway=self._gateway,
+            decoder_of=self.decoder_of,
+        )
 
     def get(self, job_id: int | str) -> Job[Any]:
         """Return a handle of an existing job; inside a handler as well.

@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 from jobpool import JobPool
+from jobpool.core.jobs.flow import EnqueuedFlow, FlowState
 from jobpool.core.jobs.job import Enqueued, Job, JobState
 from jobpool.errors import KeyConflict
 
@@ -123,6 +124,42 @@ class FakeStore:
     @contextmanager
     def caller_transaction(self, connection):
         yield
+
+
+class FlowStore(FakeStore):
+    """Holds flows with their members in a list, and shows one flow as it was put."""
+
+    def __init__(self):
+        super().__init__()
+        self.made = []
+        self.detail = None
+        self.results = []
+        self.result_calls = []
+
+    def enqueue_flow(self, flow, members, connection=None, *, wakes=False):
+        self.made.append((flow, list(members), connection))
+        self.wakes += wakes
+        return EnqueuedFlow(7, created=True, state=FlowState.OPEN, ref="flow-7-x")
+
+    def flow(self, flow_id):
+        self.get_calls += 1
+        is_it = self.detail is not None and self.detail.row.id == flow_id
+        return self.detail if is_it else None
+
+    def flows(self, which, limit):
+        found = [self.flow(flow_id) for flow_id in which.ids]
+        return [detail.row for detail in found if detail is not None][:limit]
+
+    def flow_id_of(self, ref):
+        return 7 if ref == "flow-7-x" else None
+
+    def step_results(self, flow_id, numbers, after_id, limit):
+        self.result_calls.append((flow_id, numbers, after_id, limit))
+        return [
+            row
+            for row in self.results
+            if row.job_id > after_id and (numbers is None or row.number in numbers)
+        ][:2]
 
 
 class InTransaction:

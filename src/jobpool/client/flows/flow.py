@@ -1,0 +1,420 @@
+"""Flow: a graph of calls, built step by step and stored as a whole.
+
+Theory of operation. A flow object holds steps, edges and calls, or generators of calls;
+nothing is stored before `Flow.enqueue`. A step can only be after steps that exist, so
+no circle can be built. `enqueue` consumes the generators while the store writes: memory
+stays bounded, and the flow is visible as a whole or not at all.
+
+An argument may hold a value that another step will have. It says what the step is
+after, too. A generator is consumed when edges are stored already, so its step must
+name in ``after`` whatever its calls hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from jobpool.client.declare.declaration import checked_kind, positive_s
+from jobpool.client.declare.options import checked_text
+from jobpool.client.flows.step import Step
+from jobpool.client.gateway import Gateway
+from jobpool.client.handler import Call
+from jobpool.core.jobs.flow import (
+    EnqueuedFlow,
+    Failure,
+    Hook,
+    NewFlow,
+    NewStep,
+    When,
+)
+from jobpool.core.jobs.job import NewJob
+from jobpool.core.rules.quotas.lanes import lane_id
+from jobpool.core.units import DurationLike
+from jobpool.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from jobpool.client.flows.run import FlowRun
+
+R = TypeVar("R")
+Condition = Literal["succeeded", "failed", "finished"]
+Steps = Step[Any] | Iterable[Step[Any]]
+EXTERNAL = "external."
+"""The beginning of the kind of a step that ends from outside."""
+_POOL = "external"
+"""Of its job, which no supervisor runs."""
+_NOT_STORED = "; nothing was stored"
+
+
+class _Node(NamedTuple):
+    """A step as declared, with where its calls come from."""
+
+    step: Step[Any]
+    after: Mapping[int, When]
+    calls: Iterable[Any]
+    external: bool = False
+    timeout_ms: int | None = None
+
+    def record(self) -> NewStep:
+        """Return what is stored of it."""
+        return NewStep(
+            number=self.step.number,
+            name=self.step.name,
+            after=tuple(sorted(self.after.items())),
+            hook=self.step.hook,
+            external=self.external,
+            timeout_ms=self.timeout_ms,
+        )
+
+
+class Flow:
+    """A graph of calls, stored by `enqueue` as a whole. Made by `JobPool.flow`.
+
+    Args:
+        gateway: where it goes.
+        run_of: returns the handle of the stored flow.
+        name: what it is, such as ``"nightly-report"``.
+        key: idempotency key: of the flows of this name, one has it.
+        tenant: on whose behalf its jobs run, if their options do not say.
+        failure: ``"fail"`` or ``"continue"``.
+
+    Raises:
+        UsageError: a value is wrong.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        run_of: Callable[[EnqueuedFlow], FlowRun[Any]],
+        name: str,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        failure: Literal["fail", "continue"] = "fail",
+    ) -> None:
+        checked = checked_text(name, "name")
+        if checked is None:
+            raise UsageError("name: a flow needs one, such as 'nightly-report'")
+        self._gateway = gateway
+        self._run_of = run_of
+        self._name = checked
+        self._key = checked_text(key, "key")
+        self._tenant = checked_text(tenant, "tenant")
+        self._failure = _one_of(failure, Failure, "failure")
+        self._nodes: list[_Node] = []
+        self._spent = ""
+
+    def __repr__(self) -> str:
+        return f"<Flow {self._name} of {len(self._nodes)} steps>"
+
+    def add(
+        self,
+        call: Call[R],
+        /,
+        *,
+        after: Steps = (),
+        when: Condition = "succeeded",
+        name: str | None = None,
+    ) -> Step[R]:
+        """Add a step of one job.
+
+        Args:
+            call: ``handler.call(...)``, also with `Step.value` among its arguments,
+                which imply *after*.
+            after: the steps that must have ended before it begins; none: it begins at
+                once.
+            when: how they must have ended. If one has not ended so, the step is
+                skipped.
+            name: as it is shown; by default the handler's kind.
+
+        Raises:
+            UsageError: a step is of another flow, the call has an option that does
+                not go with flows, or a value is wrong. Nothing was added.
+        """
+        conditions = self._conditions(after, when)
+        job = self._checked(call, "add")
+        for value in call.needs:
+            if conditions.setdefault(value.number, When.SUCCEEDED) != When.SUCCEEDED:
+                raise UsageError(
+                    f"add: {self._nodes[value.number].step} has a value only if it "
+                    f"has succeeded, and when={when!r}; current().results() has what "
+                    "there is. Nothing was added"
+                )
+        if when != "succeeded" and not self._numbers(after):
+            raise UsageError(
+                f"add: when={when!r} says how the steps in after= must have ended; "
+                "name some. Nothing was added"
+            )
+        step = self._step(name, job.kind, many=False)
+        self._nodes.append(_Node(step, conditions, (call,)))
+        return step
+
+    def add_many(
+        self,
+        calls: Iterable[Call[R]],
+        /,
+        *,
+        after: Steps = (),
+        when: Condition = "succeeded",
+        name: str | None = None,
+    ) -> Step[list[R]]:
+        """Add a step of many jobs, which are all done before those after it begin.
+
+        Args:
+            calls: calls, or a generator of them of any length, which `enqueue`
+                consumes. If they hold the value of a step, *after* must name it.
+            after: as for `add`.
+            when: as for `add`.
+            name: as it is shown; by default the kind of the first job.
+
+        Returns:
+            The step; its value is the list of all results, in the order of the calls.
+
+        Raises:
+            UsageError: as for `add`.
+        """
+        if isinstance(calls, Call) or not isinstance(calls, Iterable):
+            raise UsageError(
+                "add_many: expected a list or generator of calls, such as "
+                f"handler.call(...), got {type(calls).__name__}; nothing was added"
+            )
+        conditions = self._conditions(after, when)
+        step = self._step(name, "", many=True)
+        self._nodes.append(_Node(step, conditions, calls))
+        return step
+
+    def wait_for(
+        self,
+        name: str,
+        /,
+        *,
+        after: Steps = (),
+        when: Condition = "succeeded",
+        timeout: DurationLike | None = None,
+    ) -> Step[Any]:
+        """Add a step that ends from outside: by `JobPool.approve`, or by its time.
+
+        It takes a row, not a slot, however long that lasts.
+
+        Args:
+            name: what is waited for, such as ``"approval"``.
+            after: as for `add`.
+            when: as for `add`.
+            timeout: counted from when the steps before it have ended; then it has
+                failed. None: it waits for ever.
+
+        Returns:
+            The step; its value is what was given with the approval.
+
+        Raises:
+            UsageError: as for `add`.
+        """
+        try:
+            kind = checked_kind(f"{EXTERNAL}{name}")
+            timeout_s = positive_s(timeout, "timeout")
+        except ConfigError as exc:
+            raise UsageError(f"wait_for: {exc}; nothing was added") from None
+        conditions = self._conditions(after, when)
+        step = self._step(name, name, many=False)
+        timeout_ms = None if timeout_s is None else max(1, round(timeout_s * 1000))
+        waiting = NewJob(kind=kind, pool=_POOL, payload=b"{}", tenant=self._tenant)
+        self._nodes.append(_Node(step, conditions, (waiting,), True, timeout_ms))
+        return step
+
+    def on_success(self, call: Call[R], /, *, name: str | None = None) -> Step[R]:
+        """Run a job at the end of the flow if it has succeeded; see `on_finish`."""
+        return self._add_hook(call, Hook.SUCCESS, name)
+
+    def on_failure(self, call: Call[R], /, *, name: str | None = None) -> Step[R]:
+        """Run a job at the end of the flow if not, or canceled; see `on_finish`."""
+        return self._add_hook(call, Hook.FAILURE, name)
+
+    def on_finish(self, call: Call[R], /, *, name: str | None = None) -> Step[R]:
+        """Run a job at the end of the flow, however it has ended.
+
+        Once all other steps have ended. How the hook itself ends does not change how
+        the flow has.
+
+        Args:
+            call: ``handler.call(...)``.
+            name: as it is shown; by default the handler's kind.
+
+        Raises:
+            UsageError: as for `add`. Or the call holds the value of a step.
+        """
+        return self._add_hook(call, Hook.FINISH, name)
+
+    def enqueue(self, *, connection: Any = None) -> FlowRun[Any]:
+        """Store the flow; it is durable, and visible as a whole, once this returns.
+
+        Args:
+            connection: the caller's own connection, as for ``handler.options``: the
+                flow, of up to 10,000 jobs, commits or vanishes with its transaction.
+
+        Returns:
+            Its handle, or that of the flow with the same name and key.
+
+        Raises:
+            ArgumentsRejected: a call of a generator does not fit.
+            UsageError: it has no steps, was stored already, or cannot be stored here.
+            QueueFull: too many jobs are waiting.
+            StoreError: the store cannot be used. In all cases nothing was stored.
+        """
+        if self._spent:
+            raise UsageError(f"{self._spent}; build another one. Nothing was stored")
+        if not self._nodes:
+            raise UsageError("the flow has no steps; add() some. Nothing was stored")
+        if any(iter(node.calls) is node.calls for node in self._nodes):
+            self._spent = "the generators of this flow are used up"
+        first, streams = [], []
+        for node in self._nodes:
+            stream = iter(node.calls)
+            first.append(next(stream, None))
+            streams.append(
+                stream if first[-1] is None else itertools.chain(first[-1:], stream)
+            )
+        for node, call in zip(self._nodes, first, strict=True):
+            node.step.name = _name_of(node.step, call)
+        flow = NewFlow(
+            name=self._name,
+            key=self._key,
+            tenant=self._tenant,
+            failure=self._failure,
+            steps=tuple(node.record() for node in self._nodes),
+        )
+        stored = self._gateway.enqueue_flow(flow, self._members(streams), connection)
+        self._spent = "this flow was stored already"
+        return self._run_of(stored)
+
+    def _members(
+        self, streams: Iterable[Iterator[Any]]
+    ) -> Iterator[tuple[int, NewJob]]:
+        for node, stream in zip(self._nodes, streams, strict=True):
+            number, many = node.step.number, node.step.many
+            for index, call in enumerate(stream):
+                if isinstance(call, NewJob):
+                    yield number, call
+                    continue
+                where = "add_many" if many else "add"
+                job = self._checked(call, where, index if many else None)
+                for value in call.needs if many else ():
+                    if node.after.get(value.number) != When.SUCCEEDED:
+                        raise UsageError(
+                            f"add_many: call {index} (the first is 0) of {node.step} "
+                            f"holds the value of {self._nodes[value.number].step}, "
+                            "which is not among the steps in after= that must have "
+                            "succeeded"
+                            f"{_NOT_STORED}"
+                        )
+                yield number, self._with_tenant(job)
+
+    def _with_tenant(self, job: NewJob) -> NewJob:
+        if self._tenant is None or job.tenant is not None:
+            return job
+        lane = job.lane
+        if lane is not None:
+            values = job.quota_values or {}
+            lane = lane_id(job.pool, job.kind, job.priority, self._tenant, values)
+        return msgspec.structs.replace(job, tenant=self._tenant, lane=lane)
+
+    def _checked(self, call: Any, where: str, index: int | None = None) -> NewJob:
+        """Return the job of a call that may be a step's.
+
+        Raises:
+            UsageError: it may not.
+        """
+        problem = self._problem(call)
+        if problem:
+            at = "" if index is None else f" call {index} (the first is 0):"
+            raise UsageError(f"{where}:{at} {problem}{_NOT_STORED}")
+        job: NewJob = call.packed
+        return job
+
+    def _problem(self, call: Any) -> str:
+        if not isinstance(call, Call):
+            return (
+                f"expected a call, such as handler.call(...), got {type(call).__name__}"
+            )
+        job = call.packed
+        if job.key is not None or job.unique is not None:
+            return (
+                f"key= and unique= of {job.kind} do not go with flows: the flow has "
+                "a key, jobs.flow(name, key=...)"
+            )
+        if job.run_at_ms is not None:
+            return (
+                f"run_at= of {job.kind} does not go with flows: nobody knows when the "
+                "step is reached; run_in= counts from then"
+            )
+        if call.connection is not None:
+            return (
+                f"connection= of {job.kind} does not go with flows, which are stored "
+                "as a whole: flow.enqueue(connection=...)"
+            )
+        if any(value.flow is not self for value in call.needs):
+            return f"{job.kind} is called with the value of a step of another flow"
+        return ""
+
+    def _add_hook(self, call: Call[R], hook: Hook, name: str | None) -> Step[R]:
+        job = self._checked(call, f"on_{hook}")
+        if call.needs:
+            raise UsageError(
+                f"on_{hook}: a hook has no steps before it, whose values it could get; "
+                "current().results() has those of the flow. Nothing was added"
+            )
+        step = self._step(name, job.kind, many=False, hook=hook)
+        self._nodes.append(_Node(step, {}, (call,)))
+        return step
+
+    def _step(
+        self, name: str | None, default: str, *, many: bool, hook: Hook | None = None
+    ) -> Step[Any]:
+        name = checked_text(name, "name") or default
+        return Step(self, len(self._nodes), name, many=many, hook=hook)
+
+    def _conditions(self, after: Steps, when: str) -> dict[int, When]:
+        condition = _one_of(when, When, "when")
+        return dict.fromkeys(self._numbers(after), condition)
+
+    def _numbers(self, after: Steps) -> list[int]:
+        steps: Any = (after,) if isinstance(after, Step) else after
+        if not isinstance(steps, Iterable):
+            raise UsageError(
+                f"after: expected steps of this flow, got {type(after).__name__}; "
+                "nothing was added"
+            )
+        numbers = []
+        for step in steps:
+            if not isinstance(step, Step) or not step.is_of(self):
+                raise UsageError(
+                    "after: expected what add() or add_many() of this flow returned, "
+                    f"got {step!r:.60}; nothing was added"
+                )
+            if step.hook is not None:
+                raise UsageError(
+                    f"after: {step!r} is a hook, which runs once all steps have "
+                    "ended; nothing was added"
+                )
+            numbers.append(step.number)
+        return numbers
+
+
+def _name_of(step: Step[Any], first: Any) -> str:
+    if step.name:
+        return step.name
+    return first.packed.kind if isinstance(first, Call) else f"step {step.number}"
+
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def _one_of(value: str, choices: type[E], what: str) -> E:
+    try:
+        return choices(value)
+    except ValueError:
+        known = ", ".join(repr(str(one)) for one in choices)
+        raise UsageError(f"{what}: expected one of {known}, got {value!r}") from None

@@ -1,0 +1,303 @@
+"""Flows as applications use them: built, run by real supervisors, read and acted on."""
+
+import datetime as dt
+import sqlite3
+from contextlib import closing, suppress
+from functools import partial
+
+import psycopg
+import pytest
+
+import jobpool
+from jobpool import FlowUnsuccessful, JobPool, UsageError
+from jobpool.core.jobs.flow import FlowState, StepState
+from jobpool.testing import running
+from support.postgres.server import libpq_url, server
+from support.site.supervising import PATIENCE_S, Site
+from support.waiting import wait_until
+
+SHOP = """
+import dataclasses, datetime as dt
+
+
+@dataclasses.dataclass
+class Page:
+    customer: str
+    day: dt.date
+    words: int
+
+
+def heard(what):
+    with open(HERE / "ledger", "ab", buffering=0) as file:
+        file.write(f"{what}\\n".encode())
+
+
+@jobs.job("io", kind="render")
+def render(customer: str, day: dt.date) -> Page:
+    return Page(customer, day, len(customer))
+
+
+@jobs.job("io", kind="total")
+def total(pages: list[Page], *, extra: int = 0) -> int:
+    read = list(current().results(render))
+    assert read == pages and all(type(page.day) is dt.date for page in pages)
+    assert [value["words"] for _, value in current().results()] == [
+        page.words for page in pages
+    ]
+    return sum(page.words for page in pages) + extra
+
+
+@jobs.job("io", kind="publish")
+async def publish(words: int, title: str = "report") -> str:
+    return f"{title}: {words}"
+
+
+@jobs.job("io", kind="dies", max_crashes=1, retry=AT_ONCE)
+def dies(how: str) -> int:
+    if how == "segfault":
+        segfault()
+    raise GiveUp(how)
+
+
+@jobs.job("io", kind="hear")
+def hear(what: str, more: str = "") -> str:
+    heard(what + more)
+    return what + more
+
+
+@jobs.job("io", kind="holds")
+def holds(gate: str) -> str:
+    hold(gate)
+    return gate
+"""
+
+
+CODEC = """
+class Reversing:
+    name = "reversing"
+
+    def encode(self, data):
+        return data[::-1]
+
+    def decode(self, data):
+        return data[::-1]
+
+
+jobs = JobPool(codec=Reversing())
+"""
+
+
+class Application:
+    """The site's application in this process."""
+
+    def __init__(self, site):
+        source = {"JobPool": partial(JobPool, site.url), "AT_ONCE": {}}
+        source["jobs"] = source["JobPool"]()
+        source |= {"current": jobpool.current, "GiveUp": jobpool.GiveUp}
+        exec(site.app, source)  # noqa: S102 - the text above
+        self.__dict__.update(source)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def site(request, tmp_path_factory):
+    app = SHOP if request.param == "postgres" else CODEC + SHOP
+    with Site(tmp_path_factory.mktemp("shop"), app) as site:
+        site.app = app
+        if request.param == "postgres":
+            site.url = server().store_url()
+        site.start("io=2", env={"JOBPOOL_STORE": site.url})
+        yield site
+
+
+@pytest.fixture
+def shop(site):
+    (site.folder / "ledger").write_text("")
+    application = Application(site)
+    yield application
+    application.jobs.close()
+
+
+def ledger(site):
+    return sorted((site.folder / "ledger").read_text().split())
+
+
+DAY = dt.date(2026, 11, 26)
+NAMES = ["ann", "bo", "charlotte"]
+
+
+def test_results_become_arguments_of_the_types_that_they_were(shop):
+    """Of many steps, lists and dataclasses; also those of a generator's jobs."""
+    flow = shop.jobs.flow("report")
+    pages = flow.add_many(shop.render.call(name, DAY) for name in NAMES)
+    words = flow.add(shop.total.call(pages.value, extra=1))
+    published = flow.add(shop.publish.call(words.value))
+    run = flow.enqueue()
+    assert run.result(timeout=PATIENCE_S) == "report: 15"
+    assert run.result(pages) == [shop.Page(n, DAY, len(n)) for n in NAMES]
+    assert (run.result(words), run.result(published)) == (15, "report: 15")
+    assert list(run.results(shop.render)) == run.result(pages)
+    assert [value for _, value in run.results()][3:] == [15, "report: 15"]
+    assert run.wait(PATIENCE_S) is run.state is FlowState.SUCCEEDED
+    assert run.progress == (5, 0, 5)
+    assert shop.jobs.get_flow(run.ref) == run
+
+
+def test_a_chain_hands_each_result_to_the_next(shop):
+    chain = shop.jobs.chain(shop.publish.call(3))
+    run = chain.then(shop.hear.rest("-a")).then(shop.hear.rest(more="-b")).enqueue()
+    assert run.result(timeout=PATIENCE_S) == "report: 3-a-b"
+
+
+@pytest.mark.parametrize("how", ["segfault", "gives-up"])
+def test_whatever_dies_the_compensation_and_the_hooks_run_once(site, shop, how):
+    """What needed it is skipped; what did not goes on to its end."""
+    flow = shop.jobs.flow("order")
+    paid = flow.add(shop.publish.call(5), name="paid")
+    shipped = flow.add(shop.dies.call(how), after=paid, name="shipped")
+    mailed = flow.add(shop.hear.call("mailed"), after=shipped, name="mailed")
+    refund = shop.hear.call(paid.value)
+    flow.add(refund, after=shipped, when="failed", name="refund")
+    flow.add(shop.hear.call("swept"), after=mailed, when="finished", name="swept")
+    flow.on_success(shop.hear.call("thanked"))
+    flow.on_failure(shop.hear.call("told"))
+    flow.on_finish(shop.hear.call("cleaned"))
+    run = flow.enqueue()
+    assert run.wait(PATIENCE_S) is FlowState.FAILED
+    assert ledger(site) == sorted(["report:", "5", "swept", "told", "cleaned"])
+    with pytest.raises(FlowUnsuccessful, match=r"mailed, which was skipped; failed: s"):
+        run.result(mailed)
+    assert run.job("mailed").state == "canceled"
+
+
+def test_a_refund_that_is_not_needed_fails_nothing(site, shop):
+    flow = shop.jobs.flow("order")
+    shipped = flow.add(shop.publish.call(5))
+    refund = flow.add(shop.hear.call("refund"), after=shipped, when="failed")
+    flow.on_success(shop.hear.call("thanked"))
+    flow.on_failure(shop.hear.call("told"))
+    run = flow.enqueue()
+    assert run.wait(PATIENCE_S) is FlowState.SUCCEEDED
+    assert ledger(site) == ["thanked"]
+    with pytest.raises(FlowUnsuccessful, match="hear, which was skipped") as caught:
+        run.result(refund)
+    assert caught.value.state == "succeeded"
+
+
+def test_the_same_key_is_the_same_flow(shop):
+    def order(number):
+        flow = shop.jobs.flow("order", key=f"same-{number}")
+        flow.add_many(shop.publish.call(n) for n in range(2))
+        return flow.enqueue()
+
+    first, again, other = order(1), order(1), order(2)
+    assert (first.created, again.created, other.created) == (True, False, True)
+    assert first == again != other
+    assert first.result(timeout=PATIENCE_S) == ["report: 0", "report: 1"]
+
+
+def test_a_flow_belongs_to_the_transaction_that_it_is_stored_in(site, shop):
+    """It commits or vanishes with the caller's rows."""
+
+    def order(connection):
+        flow = shop.jobs.flow("joined", key="joined")
+        flow.add(shop.hear.call("joined"))
+        return flow.enqueue(connection=connection)
+
+    connection = connected(site)
+    with suppress(ZeroDivisionError), shop.jobs.transaction(connection):
+        order(connection)
+        raise ZeroDivisionError
+    with shop.jobs.transaction(connection):
+        run = order(connection)
+    connection.close()
+    assert run.created
+    assert run.wait(PATIENCE_S) is FlowState.SUCCEEDED
+    assert ledger(site) == ["joined"]
+
+
+def connected(site):
+    if site.url.startswith("sqlite"):
+        path = site.url.removeprefix("sqlite:///")
+        return sqlite3.connect(path, isolation_level=None)
+    return psycopg.connect(libpq_url(site.url), autocommit=True)
+
+
+def test_people_end_a_step_that_waits_for_them(shop):
+    """Once it is reached, and once; the result is what they say."""
+    flow = shop.jobs.flow("pay")
+    asked = flow.add(shop.publish.call(1))
+    approval = flow.wait_for("approval", after=asked, timeout="1h")
+    flow.add(shop.publish.call(approval.value, title="paid"))
+    run = flow.enqueue()
+    assert run.result(asked, timeout=PATIENCE_S) == "report: 1"
+    wait_until(
+        lambda: run.info().steps[1].state is StepState.READY, PATIENCE_S, "a question"
+    )
+    ref = run.job("approval").ref
+    assert shop.jobs.approve(ref, 42, note="as agreed") is True
+    assert run.result(timeout=PATIENCE_S) == "paid: 42"
+    assert shop.jobs.approve(ref, 43) is False
+    with pytest.raises(UsageError):
+        shop.jobs.approve(run.job(asked).id)
+
+
+def test_an_approval_that_does_not_come_in_time_is_a_failure(site, shop):
+    flow = shop.jobs.flow("pay")
+    approval = flow.wait_for("approval", timeout="100ms")
+    flow.add(shop.hear.call("paid"), after=approval)
+    flow.on_failure(shop.hear.call("told"))
+    run = flow.enqueue()
+    assert run.wait(PATIENCE_S) is FlowState.FAILED
+    assert ledger(site) == ["told"]
+    assert "nobody approved it" in run.job(approval).info().reason
+
+
+def test_a_paused_flow_begins_nothing_and_a_canceled_one_ends(site, shop):
+    flow = shop.jobs.flow("held")
+    first = flow.add(shop.holds.call("gate"))
+    flow.add(shop.hear.call("second"), after=first)
+    flow.on_failure(shop.hear.call("told"))
+    run = flow.enqueue()
+    wait_until(lambda: run.job(first).state == "leased", PATIENCE_S, "a start")
+    assert run.pause(note="wait")
+    assert not run.pause()
+    assert run.state is FlowState.PAUSED
+    (site.folder / "gate").touch()
+    assert run.result(first, timeout=PATIENCE_S) == "gate"
+    assert run.resume()
+    assert run.wait(PATIENCE_S) is FlowState.SUCCEEDED
+    assert ledger(site) == ["second"]
+
+    waits = shop.jobs.flow("canceled")
+    waits.wait_for("godot")
+    waits.on_success(shop.hear.call("thanked"))
+    waits.on_failure(shop.hear.call("told"))
+    run = waits.enqueue()
+    assert run.cancel(note="enough")
+    assert run.wait(PATIENCE_S) is FlowState.CANCELED
+    assert not run.cancel()
+    assert ledger(site) == ["second", "told"]
+
+
+def test_results_pass_through_the_codec_on_their_way_into_arguments(site, shop):
+    """In children alone: what is stored of it stays encoded."""
+    flow = shop.jobs.flow("report")
+    title = flow.add(shop.publish.call(1, title="secret"))
+    flow.add(shop.hear.call(title.value))
+    run = flow.enqueue()
+    assert run.result(timeout=PATIENCE_S) == "secret: 1"
+    if site.url.startswith("sqlite"):  # PostgreSQL's application has no codec
+        with closing(connected(site)) as connection:
+            stored = connection.execute("SELECT * FROM jobpool_jobs").fetchall()
+        assert "encoded:" in repr(stored)
+        assert "secret" not in repr(stored)
+
+
+def test_flows_are_neither_stored_nor_read_by_handlers(shop):
+    """A child never opens the store."""
+    flow = shop.jobs.flow("inner")
+    flow.add(shop.hear.call("x"))
+    with running():
+        for use in (flow.enqueue, lambda: shop.jobs.get_flow(1)):
+            with pytest.raises(UsageError, match="does not work inside a handler"):
+                use()
