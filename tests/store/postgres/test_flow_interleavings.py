@@ -1,0 +1,85 @@
+"""Flows where several transactions are open at once."""
+
+import pytest
+
+from jobpool.core.jobs.flow import FlowState
+from support.postgres.server import query_of, server
+from support.store.flows import (
+    run_to_end,
+    settle_all,
+    state,
+    states,
+    step,
+    store_flow,
+)
+from support.store.storing import begin_run, lease, succeeded
+
+
+@pytest.fixture
+def other(store_factory):
+    store = store_factory()
+    begin_run(store, "run-2")
+    return store
+
+
+def test_an_end_that_is_committed_after_a_fold_is_folded_later(store, other):
+    """The fold neither waits for it nor loses it."""
+    flow = store_flow(store, step(0), step(1, 0), members={0: 2})
+    first, second = lease(store)
+    store.settle([succeeded(first)])
+    with other.transaction():
+        other.settle([succeeded(second)])
+        assert not store.fold().opened
+        assert states(store, flow) == ["ready", "closed"]
+    assert store.fold().opened == {"cpu"}
+    assert run_to_end(store) == [[1]]
+
+
+def test_two_folds_of_one_flow_do_not_wait_for_each_other(store, other):
+    """The second one leaves the notes, says that it is short, and folds them later."""
+    flow = store_flow(store, step(0), step(1), step(2, 0, 1), step(3, 2))
+    first, second = lease(store)
+    store.settle([succeeded(first)])
+    with other.transaction():
+        other.fold()
+        store.settle([succeeded(second)])
+        late = store.fold()
+        assert late.is_short
+        assert not late.opened
+    assert store.fold().opened
+    assert run_to_end(store) == [[2], [3]]
+    store.fold()
+    assert state(store, flow) == "succeeded"
+
+
+def test_no_end_of_a_member_waits_for_a_fold(store, other):
+    """It only leaves a note, which nobody holds."""
+    store_flow(store, step(0), step(1, 0), members={0: 2})
+    first, second = lease(store)
+    store.settle([succeeded(first)])
+    with other.transaction():
+        other.fold()
+        with server().connect(store.url) as hand:
+            schema = query_of(store.url)["schema"]
+            hand.execute("SET lock_timeout = '50ms'")
+            ended = hand.execute(
+                f"UPDATE {schema}.jobs SET state = 'dead', token = NULL,"  # noqa: S608 - our own
+                " supervisor = NULL, leased_at_ms = NULL, outcome = 'failed',"
+                f" finished_at_ms = 1 WHERE id = {second.id}"
+            )
+            assert ended.rowcount == 1
+    while store.fold().is_short:
+        pass
+    assert lease(store) == ()
+
+
+def test_a_flow_that_is_changed_by_hand_is_not_folded_meanwhile(store, other):
+    """A cancellation and a fold take turns; a member that it cancels stays canceled."""
+    flow = store_flow(store, step(0), step(1, 0))
+    assert settle_all(store) == [0]
+    with other.transaction():
+        assert other.cancel_flow(flow)
+        assert store.fold().is_short
+    store.fold()
+    assert run_to_end(store) == []
+    assert state(store, flow) == FlowState.CANCELED
