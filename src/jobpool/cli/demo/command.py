@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.live import Live
 
+from jobpool.cli.demo.orders.command import orders
+from jobpool.cli.demo.place import place_of
 from jobpool.cli.demo.progress import Progress
 from jobpool.cli.demo.summary import Report, print_report
 from jobpool.cli.demo.supervisor import (
@@ -42,7 +41,7 @@ _STUCK_S = 120.0
 _CLOCK = SystemClock()
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option(
     "--dir",
     "directory",
@@ -57,16 +56,28 @@ _CLOCK = SystemClock()
     help="At most N modules and N package files; default all and 5,000.",
 )
 @click.option("--keep", is_flag=True, help="Keep the directory.")
-def demo(*, directory: Path | None, pools: str, files: int | None, keep: bool) -> None:
+@click.pass_context
+def demo(
+    ctx: click.Context,
+    /,
+    *,
+    directory: Path | None,
+    pools: str,
+    files: int | None,
+    keep: bool,
+) -> None:
     """Watch hostile jobs being contained while honest ones finish.
 
     A supervisor works through the files of Python's standard library and the installed
     packages. Among these jobs are hostile ones: a decompression bomb, a segmentation
-    fault, daemons and more.
+    fault, daemons and more. `jobpool demo orders` is about flows.
     """
+    if ctx.invoked_subcommand is not None:
+        _check_own(ctx)
+        return
     require_linux()
     _check_pools(pools)
-    with _place(directory, keep=keep) as place:
+    with place_of(directory, keep=keep) as place:
         work = prepare(place, files)
         screen = Console(stderr=True, highlight=False)
         screen.print(
@@ -79,6 +90,20 @@ def demo(*, directory: Path | None, pools: str, files: int | None, keep: bool) -
         print_report(console(), report, kept=kept)
         if report.problems:
             raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _check_own(ctx: click.Context) -> None:
+    """Refuse what would be ignored.
+
+    Raises:
+        UsageError: an option stands before the name of another demo.
+    """
+    for option in ctx.params:
+        if ctx.get_parameter_source(option) is not ParameterSource.DEFAULT:
+            raise click.UsageError(
+                f"--{'dir' if option == 'directory' else option} belongs behind "
+                f"{ctx.invoked_subcommand!r}, if it is an option of that demo"
+            )
 
 
 def _check_pools(pools: str) -> None:
@@ -97,23 +122,6 @@ def _check_pools(pools: str) -> None:
             f"--pools {pools!r} has no pool {min(missing)!r}; the demo has jobs for "
             "both, such as --pools cpu=2,io=8"
         )
-
-
-@contextmanager
-def _place(directory: Path | None, *, keep: bool) -> Iterator[Path]:
-    """Yield the directory; a temporary one is removed unless something went wrong."""
-    if directory is not None:
-        directory.mkdir(parents=True, exist_ok=True)
-        yield directory.resolve()
-        return
-    place = Path(tempfile.mkdtemp(prefix="jobpool-demo-")).resolve()
-    try:
-        yield place
-    except KeyboardInterrupt:
-        shutil.rmtree(place)
-        raise
-    if not keep:
-        shutil.rmtree(place)
 
 
 def _run(work: Workspace, pools: str, screen: Live) -> tuple[float, Memory]:
@@ -173,3 +181,6 @@ def _report(work: Workspace, seconds: float, memory: Memory) -> Report:
         left=left,
         problems=problems(found, expected_jobs=work.jobs, left=left),
     )
+
+
+demo.add_command(orders)

@@ -32,6 +32,7 @@ from jobpool.errors import JobpoolError
 from jobpool.sandbox.system.libc import prctl
 from jobpool.sandbox.system.procfs import is_alive, kib_bytes, read
 
+APP = "jobpool.cli.demo.app"
 MARKER = "DEMO_OF_JOBPOOL"
 """Variable with the demo's directory, set for the supervisor and all that it starts."""
 PATIENCE_S = 5.0
@@ -61,13 +62,14 @@ class Supervisor:
     Args:
         directory: the demo's.
         pools: as for ``--pools``.
+        app: its application.
     """
 
-    def __init__(self, directory: Path, pools: str) -> None:
+    def __init__(self, directory: Path, pools: str, app: str = APP) -> None:
         self._log = directory / LOG
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command_line(directory, pools),
+                command_line(directory, pools, app),
                 cwd=directory,
                 env=environment(os.environ, directory),
                 stdin=subprocess.DEVNULL,
@@ -124,9 +126,9 @@ class Supervisor:
         )
 
 
-def command_line(directory: Path, pools: str) -> list[str]:
+def command_line(directory: Path, pools: str, app: str = APP) -> list[str]:
     """Return the command that starts the supervisor, as anybody could type it."""
-    launch = ["--pools", pools, "--app", "jobpool.cli.demo.app", "--log-format"]
+    launch = ["--pools", pools, "--app", app, "--log-format"]
     launch += ["human", "--store", store_url(directory)]
     return [sys.executable, "-m", "jobpool", *launch]
 

@@ -22,8 +22,9 @@ from jobpool import Handler, JobPool
 from jobpool.cli.demo.app import HASH, PARSE, declare
 from jobpool.cli.demo.cases import CASES
 from jobpool.cli.demo.handlers import write_bomb
+from jobpool.cli.demo.place import check_empty
 from jobpool.client.handler import Call
-from jobpool.errors import JobpoolError, UsageError
+from jobpool.errors import JobpoolError
 
 LOG = "supervisor.log"
 FILES_PER_HASH = 20
@@ -78,11 +79,7 @@ def prepare(directory: Path, limit: int | None) -> Workspace:
         UsageError: the directory is not empty; nothing was written.
         JobpoolError: the files or the store cannot be used.
     """
-    if strange := [path.name for path in directory.iterdir()]:
-        raise UsageError(
-            f"{directory} is not empty (it holds {min(strange)!r}); name another "
-            "directory with --dir"
-        )
+    check_empty(directory)
     library = os.path.realpath(sysconfig.get_path("stdlib"))
     modules = _files([library], _LIBRARY_SKIPS, suffix=".py", limit=limit)
     if not modules.paths:
