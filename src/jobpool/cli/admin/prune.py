@@ -16,6 +16,7 @@ from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.units import duration_s
 from jobpool.operations.queue import Prune
 from jobpool.store.protocol import Store
+from jobpool.store.records.flows import FlowFilter
 from jobpool.store.records.operating import Filter
 
 
@@ -67,6 +68,12 @@ def prune(
     with opened(sources) as found:
         if dry_run:
             jobs = _count(found, retention)
+            if found.flows(FlowFilter(), 1):
+                click.echo(
+                    "note: it may be fewer: jobs of a flow are counted, and stay "
+                    "until the whole flow is old enough",
+                    err=True,
+                )
         else:
             jobs = operating(found, Prune(retention=retention, note=note)).jobs
     if as_json:
