@@ -124,9 +124,8 @@ class Leasing(SuspectChoosing, ABC):
                 now_ms,
                 has_expired=facts.has_expired,
             )
-            folded = Folded()
-            if facts.has_flow_notes or facts.has_expired:
-                folded = fold(session, now_ms, self._LOCK_FLOWS)
+            folded = self._folded(session, facts, now_ms)
+            if folded.opened or folded.canceled:
                 due_ms, has_moved = due_from(session.value("next_due")), True
             if self._refresh(session, facts.limits_version, now_ms, wish.run_id):
                 split, has_moved = self._split(wanted, wish.kinds), True
@@ -171,6 +170,12 @@ class Leasing(SuspectChoosing, ABC):
             suspects_wait=turn.others_wait,
             opened=folded.opened,
         )
+
+    def _folded(self, session: Session, facts: _Facts, now_ms: int) -> Folded:
+        """Fold flows, if something may be noted: also an expiry of just now."""
+        if not (facts.has_flow_notes or facts.has_expired):
+            return Folded()
+        return fold(session, now_ms, self._LOCK_FLOWS)
 
     def _fill(
         self,

@@ -18,6 +18,8 @@ class Folded(NamedTuple):
     """Another call would find more to do."""
     opened: frozenset[str] = frozenset()
     """The pools in which members have become runnable, or will when they are due."""
+    canceled: bool = False
+    """Members that might have begun are canceled."""
 
 
 class FlowFilter(msgspec.Struct, frozen=True, kw_only=True):

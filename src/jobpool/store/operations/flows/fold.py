@@ -122,7 +122,11 @@ def fold(
         return Folded(is_short=is_short)
     work = _Fold(session, now_ms, mine, limit)
     work.run(steps)
-    return Folded(is_short=is_short or work.is_short, opened=frozenset(work.pools))
+    return Folded(
+        is_short=is_short or work.is_short,
+        opened=frozenset(work.pools),
+        canceled=work.has_canceled,
+    )
 
 
 class _Fold:
@@ -159,6 +163,7 @@ class _Fold:
         }
         self.pools: set[str] = set()
         self.is_short = False
+        self.has_canceled = False
 
     def run(self, steps: Collection[int]) -> None:
         """Look at steps, at what follows, and at whether their flows have ended."""
@@ -285,6 +290,7 @@ class _Fold:
                 limit=self._to_cancel,
             )
             self._to_cancel -= count
+            self.has_canceled |= bool(count)
         if not self._to_cancel:
             self._again(steps)
             return set()
