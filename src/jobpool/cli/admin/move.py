@@ -69,6 +69,10 @@ def move(
         )
         for job_id, reason in moved.spoilt.items():
             print_line(f"job {job_id} was repaired on the way: {reason}")
+        for flow_id in moved.spoilt_flows:
+            print_line(
+                f"flow {flow_id} was repaired on the way: nothing more of it begins"
+            )
 
 
 def _moving() -> ModuleType:

@@ -44,6 +44,9 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     spoilt: dict[int, str]
     """Damaged jobs, with what was wrong: they were repaired, and those that had not
     ended were moved as dead."""
+    spoilt_flows: tuple[int, ...]
+    """Flows with damaged rows: they were repaired; of those that had not ended nothing
+    more begins."""
 
 
 def move(
@@ -93,6 +96,7 @@ def move(
             states=states,
             checksum=checksum,
             spoilt=dict(sorted(source.fitter.damaged.items())),
+            spoilt_flows=tuple(sorted(source.fitter.damaged_flows)),
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Literal
 
-from jobpool.store.statements import integrity
+from jobpool.store.statements import flows, integrity
 from jobpool.store.statements.session import Row
 
 JOB = (
@@ -53,11 +53,13 @@ class RowFitter:
 
     Attributes:
         damaged: what was repaired, by job; each reason names the columns.
+        damaged_flows: those of which a row was repaired or left out.
     """
 
     def __init__(self, moment_ms: int) -> None:
         self._moment_ms = moment_ms
         self.damaged: dict[int, str] = {}
+        self.damaged_flows: set[int] = set()
 
     def jobs(self, rows: list[Row]) -> list[Row]:
         """Return rows of move_jobs, repaired."""
@@ -94,6 +96,34 @@ class RowFitter:
                 fields["ended_at_ms"] = fields["ended_at_ms"] or self._moment_ms
                 fit.append(_plain(fields) + later)
         return fit
+
+    def flows(
+        self, heads: list[Row], steps: list[Row], edges: list[Row]
+    ) -> tuple[list[Row], list[Row], list[Row]]:
+        """Return flows, steps and edges, repaired; without edges that say nothing."""
+        fit_steps = []
+        for row in steps:
+            found = dict(zip(flows.STEP, _without_texts(row), strict=True))
+            if type(found["flow"]) is int:
+                fields, is_damaged = flows.repair_step(found)
+                fit_steps.append(_plain(fields))
+                self.damaged_flows.update([found["flow"]] if is_damaged else [])
+        flow_of = {step: flow for step, flow, *_ in fit_steps}
+        fit_edges = readable(flows.EDGE, edges)
+        for flow, from_, to, _ in {*edges} - {*fit_edges}:
+            named = {flow, flow_of.get(from_), flow_of.get(to)}
+            self.damaged_flows.update(one for one in named if type(one) is int)
+        fit = []
+        for row in heads:
+            found = dict(zip(flows.FLOW, _without_texts(row), strict=True))
+            fields, is_damaged = flows.repair_flow(
+                found,
+                self._moment_ms,
+                is_damaged=found["id"] in self.damaged_flows,
+            )
+            fit.append(_plain(fields))
+            self.damaged_flows.update([found["id"]] if is_damaged else [])
+        return fit, fit_steps, fit_edges
 
 
 def split(rows: Iterable[Row], later: Mapping[str, Any]) -> Iterator[tuple[Row, Row]]:

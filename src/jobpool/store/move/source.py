@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from jobpool.core.clock import SystemClock
-from jobpool.core.jobs.flow import UNFINISHED_FLOWS
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.errors import StoreRefused
 from jobpool.store.move.portable_rows import JOB_LATER, RowFitter, readable, split
 from jobpool.store.sqlite.connection.database import Database
 from jobpool.store.sqlite.connection.session import Session
-from jobpool.store.statements import flows, integrity
+from jobpool.store.statements import integrity
 from jobpool.store.statements.formats import format_from
 from jobpool.store.statements.named_sql import load_script
 from jobpool.store.statements.session import Row
@@ -32,6 +31,8 @@ _OPENINGS = (
     "move_open_run",
     "move_open_pause",
     "move_open_resume",
+    "move_open_flow",
+    "move_open_flow_change",
     "move_drop_note",
 )
 
@@ -227,17 +228,12 @@ class Source:
             )
 
     def flows(self) -> tuple[list[Row], list[Row], list[Row]]:
-        """Return flows, their steps and their edges, under their numbers."""
+        """Return flows, their steps and their edges, under their numbers, repaired."""
         with self._reading() as session:
-            return (
-                [
-                    row
-                    for row in readable(flows.FLOW, session.rows("move_flows"))
-                    if (row[-1] is None) == (row[4] in UNFINISHED_FLOWS)
-                ],
-                readable(flows.STEP, session.rows("move_flow_steps")),
-                readable(flows.EDGE, session.rows("move_flow_edges")),
-            )
+            heads = session.rows("move_flows")
+            steps = session.rows("move_flow_steps")
+            edges = session.rows("move_flow_edges")
+        return self.fitter.flows(heads, steps, edges)
 
     def meta(self) -> list[Row]:
         """Return the names and values that the target takes over as they are."""

@@ -372,7 +372,7 @@ def repair_job(
         also: what else of the job cannot be read; the job is set aside for that.
         held: the job stays leased, since its supervisor settles it next.
     """
-    fields, wrong = _valid_fields(found, {**JOB, **BULK}, _REPLACEMENTS)
+    fields, wrong = valid_fields(found, {**JOB, **BULK}, _REPLACEMENTS)
     _match_state(fields, wrong, now_ms)
     _release_keys(fields, wrong)
     wrong += also
@@ -392,10 +392,10 @@ def repair_job(
 
 def repair_attempt(found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return an attempt's row, repaired, and which columns were invalid."""
-    return _valid_fields(found, ATTEMPT, _ATTEMPT_REPLACEMENTS)
+    return valid_fields(found, ATTEMPT, _ATTEMPT_REPLACEMENTS)
 
 
-def _valid_fields(
+def valid_fields(
     found: Mapping[str, Any], kinds: Mapping[str, Any], replacements: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """Return fields, each valid by itself, and the names of those that were not."""

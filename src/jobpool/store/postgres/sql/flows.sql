@@ -127,9 +127,10 @@ SELECT EXISTS (SELECT 1 FROM jobpool.flow_notes) OR EXISTS (
 
 -- name: flow_noted
 -- Steps to be looked at: note, step, flow. Those of no flow are gone.
-SELECT n.id, n.step, s.flow
+SELECT n.id, n.step, f.id
 FROM (SELECT id, step FROM jobpool.flow_notes ORDER BY id LIMIT %(limit)s) AS n
 LEFT JOIN jobpool.steps AS s ON s.id = n.step
+LEFT JOIN jobpool.flows AS f ON f.id = s.flow
 ORDER BY n.id
 
 -- name: flow_overdue

@@ -48,6 +48,14 @@ DROP TRIGGER jobpool_moved_pause
 -- The move was abandoned.
 DROP TRIGGER jobpool_moved_resume
 
+-- name: move_open_flow
+-- The move was abandoned. One that an older version began has no such trigger.
+DROP TRIGGER IF EXISTS jobpool_moved_flow
+
+-- name: move_open_flow_change
+-- As move_open_flow.
+DROP TRIGGER IF EXISTS jobpool_moved_flow_change
+
 -- name: move_drop_note
 -- The move was abandoned.
 DROP TABLE jobpool_moved

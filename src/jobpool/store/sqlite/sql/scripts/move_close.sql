@@ -30,3 +30,13 @@ CREATE TRIGGER jobpool_moved_resume BEFORE DELETE ON jobpool_pauses
 BEGIN
   SELECT RAISE(ABORT, 'jobpool: this queue was moved to ADDRESS');
 END
+
+CREATE TRIGGER jobpool_moved_flow BEFORE INSERT ON jobpool_flows
+BEGIN
+  SELECT RAISE(ABORT, 'jobpool: this queue was moved to ADDRESS');
+END
+
+CREATE TRIGGER jobpool_moved_flow_change BEFORE UPDATE ON jobpool_flows
+BEGIN
+  SELECT RAISE(ABORT, 'jobpool: this queue was moved to ADDRESS');
+END
