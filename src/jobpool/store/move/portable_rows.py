@@ -31,7 +31,8 @@ JOB_LATER: Mapping[str, Any] = {
     **dict.fromkeys(("replays", "replaced_by"), int | None),
     "quota_values": str | None,
     "throttled": str | None,
-    **dict.fromkeys(("step", "generation"), int | None),
+    "step": int | None,
+    "generation": integrity.Count | None,
     "solo": Literal[0, 1] | None,
 }
 """Columns that few jobs use: written to those only, after they were published."""

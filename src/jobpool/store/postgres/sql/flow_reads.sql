@@ -22,6 +22,7 @@ ORDER BY id DESC
 LIMIT %(limit)s
 
 -- name: steps_of_flow
+-- In order of their numbers.
 SELECT id, number, name, state, failed, hook, is_external, timeout_ms, until_ms
 FROM jobpool.steps
 WHERE flow = %(flow)s

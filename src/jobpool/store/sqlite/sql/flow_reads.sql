@@ -16,6 +16,7 @@ ORDER BY id DESC
 LIMIT :limit
 
 -- name: steps_of_flow
+-- In order of their numbers.
 SELECT id, number, name, state, failed, hook, is_external, timeout_ms, until_ms
 FROM jobpool_steps
 WHERE flow = :flow
