@@ -108,13 +108,16 @@ WHERE s.flow = %(flow)s AND j.step IS NOT NULL
 LIMIT %(limit)s
 
 -- name: delete_flow_edges
+-- All of a flow.
 DELETE FROM jobpool.edges
 WHERE to_step IN (SELECT id FROM jobpool.steps WHERE flow = %(flow)s)
 
 -- name: delete_flow_steps
+-- All of a flow.
 DELETE FROM jobpool.steps WHERE flow = %(flow)s
 
 -- name: delete_flow
+-- Its members, edges and steps are gone.
 DELETE FROM jobpool.flows WHERE id = %(flow)s
 
 -- name: has_flow_notes
@@ -154,6 +157,7 @@ FOR UPDATE SKIP LOCKED
 SELECT id FROM jobpool.flows WHERE id = %(flow)s FOR UPDATE
 
 -- name: delete_flow_notes
+-- They were looked at.
 DELETE FROM jobpool.flow_notes
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(notes)s::jsonb))
 
@@ -325,6 +329,7 @@ WHERE s.flow IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::
   AND s.state IN ('closed', 'ready', 'skipping')
 
 -- name: pause_flow
+-- Nothing is changed: it is not open.
 UPDATE jobpool.flows
 SET state = 'paused'
 WHERE id = %(flow)s AND state = 'open' AND ending IS NULL
@@ -349,6 +354,7 @@ WHERE id IN (
 AND state || '' IN ('pending', 'runnable')
 
 -- name: resume_flow
+-- Nothing is changed: it is not paused.
 UPDATE jobpool.flows SET state = 'open' WHERE id = %(flow)s AND state = 'paused'
 
 -- name: has_plain_steps

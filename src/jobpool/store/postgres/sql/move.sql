@@ -305,6 +305,7 @@ VALUES (
 )
 
 -- name: move_take_flow_edge
+-- By the numbers of its steps.
 INSERT INTO jobpool.edges (flow, from_step, to_step, when_ended)
 VALUES (%s, %s, %s, %s)
 

@@ -108,13 +108,16 @@ WHERE s.flow = :flow
 LIMIT :limit
 
 -- name: delete_flow_edges
+-- All of a flow.
 DELETE FROM jobpool_edges
 WHERE to_step IN (SELECT id FROM jobpool_steps WHERE flow = :flow)
 
 -- name: delete_flow_steps
+-- All of a flow.
 DELETE FROM jobpool_steps WHERE flow = :flow
 
 -- name: delete_flow
+-- Its members, edges and steps are gone.
 DELETE FROM jobpool_flows WHERE id = :flow
 
 -- name: has_flow_notes
@@ -142,6 +145,7 @@ ORDER BY until_ms
 LIMIT :limit
 
 -- name: delete_flow_notes
+-- They were looked at.
 DELETE FROM jobpool_flow_notes WHERE step IN (SELECT value FROM json_each(:notes))
 
 -- name: flow_heads
@@ -308,6 +312,7 @@ WHERE s.flow IN (SELECT value FROM json_each(:flows))
   AND s.state IN ('closed', 'ready', 'skipping')
 
 -- name: pause_flow
+-- Nothing is changed: it is not open.
 UPDATE jobpool_flows
 SET state = 'paused'
 WHERE id = :flow AND state = 'open' AND ending IS NULL
@@ -328,6 +333,7 @@ WHERE id IN (
 )
 
 -- name: resume_flow
+-- Nothing is changed: it is not paused.
 UPDATE jobpool_flows SET state = 'open' WHERE id = :flow AND state = 'paused'
 
 -- name: has_plain_steps

@@ -220,6 +220,7 @@ SELECT
 FROM jobpool_steps
 
 -- name: move_flow_edges
+-- By the numbers of their steps.
 SELECT flow, from_step, to_step, when_ended FROM jobpool_edges
 
 -- name: move_meta
