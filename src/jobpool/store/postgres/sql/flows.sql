@@ -329,7 +329,7 @@ WHERE s.flow IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::
   AND s.state IN ('closed', 'ready', 'skipping')
 
 -- name: pause_flow
--- Nothing is changed: it is not open.
+-- Nothing is changed: it is not open, or nothing more of it is to begin.
 UPDATE jobpool.flows
 SET state = 'paused'
 WHERE id = %(flow)s AND state = 'open' AND ending IS NULL

@@ -312,7 +312,7 @@ WHERE s.flow IN (SELECT value FROM json_each(:flows))
   AND s.state IN ('closed', 'ready', 'skipping')
 
 -- name: pause_flow
--- Nothing is changed: it is not open.
+-- Nothing is changed: it is not open, or nothing more of it is to begin.
 UPDATE jobpool_flows
 SET state = 'paused'
 WHERE id = :flow AND state = 'open' AND ending IS NULL
