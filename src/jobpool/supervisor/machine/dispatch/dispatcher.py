@@ -89,7 +89,9 @@ class Dispatcher:
         self._slow_s = 0.0
         """So late an answer may come; 0: soon enough for every rate so far."""
         self._dry: set[str] = set()
-        """Idle pools whose last request brought nothing, with no hint since."""
+        """Idle pools whose last request brought nothing, with no hint since it left."""
+        self._hinted = False
+        """There was one since the request left that is with the store."""
 
     @property
     def nothing_due(self) -> bool:
@@ -102,7 +104,7 @@ class Dispatcher:
 
     def hint(self) -> None:
         """There may be due jobs."""
-        self._dry.clear()
+        self._expect_more()
         for pool in self._pools.values():
             pool.polling.hint()
 
@@ -116,7 +118,7 @@ class Dispatcher:
             self.hint()
         if step.others_begin:
             step.others_begin = False
-            self._dry.clear()
+            self._expect_more()
             for pool in self._pools.values():
                 pool.polling.expect(step.now_s)
         if self._must_not_ask():
@@ -134,7 +136,7 @@ class Dispatcher:
             pool.asked = room
             if room > pool.free:
                 ahead[name] = room - pool.free
-        self.waiting = True
+        self.waiting, self._hinted = True, False
         self._asked_epoch, self._asked_s = step.epoch, step.now_s + step.slept_s
         probation = self._probation
         step.out.append(
@@ -150,6 +152,10 @@ class Dispatcher:
                 slow_s=self._slow_s,
             )
         )
+
+    def _expect_more(self) -> None:
+        self._dry.clear()
+        self._hinted = True
 
     def _must_not_ask(self) -> bool:
         step = self._step
@@ -181,6 +187,8 @@ class Dispatcher:
         if event.batch.suspects_wait:
             self._probation.suspects_wait()
         has_more = event.batch.suspects_wait or event.batch.next_due_in_s == 0.0
+        # The store may have answered before what there is now.
+        has_more |= self._hinted
         got = dict.fromkeys(event.wanted, 0)
         for lease in event.batch.leases:
             got[lease.pool] += 1
@@ -193,7 +201,7 @@ class Dispatcher:
             pool.asked = 0
             pool.polling.answered(
                 now_s=self._step.now_s,
-                more_likely=got[name] >= asked,
+                more_likely=got[name] >= asked or self._hinted,
                 next_due_in_s=event.batch.next_due_in_s,
             )
             if has_more or got[name] or pool.backlog or pool.busy:

@@ -3,7 +3,9 @@
 import pytest
 
 from jobpool.sandbox.protocol.messages import Raised
+from jobpool.store.records.jobs import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
+from jobpool.supervisor.machine import inputs as inp
 from support.machine.world import World, pool
 
 
@@ -34,6 +36,23 @@ def test_every_pool_looks_again_when_a_member_has_ended(world, how, is_member):
     end(world, how)
     asked = {name for lease in world.took(cmd.Lease) for name in lease.wanted}
     assert ("io" in asked) == is_member
+
+
+@pytest.mark.parametrize("burst", [True, False])
+def test_a_member_that_ends_while_the_store_is_asked_has_it_asked_again(burst):
+    """The answer, which knows nothing of that end, does not say that nothing is due."""
+    world = World(pool("cpu", 1), pool("io", 1), burst=burst)
+    world.job(step=7)
+    world.up()
+    world.hold_grants = True
+    world.notify()
+    (*_, asked) = world.took(cmd.Lease)
+    world.done(0)
+    assert world.took(cmd.Lease) == []
+    world.step(inp.Granted(asked.wanted, LeaseBatch()))
+    (again,) = world.took(cmd.Lease)
+    assert {*again.wanted} == {"cpu", "io"}
+    assert world.finish is None
 
 
 @pytest.mark.parametrize("step", [None, 7])
