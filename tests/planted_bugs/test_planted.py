@@ -21,7 +21,13 @@ PLANTED_HERE_MIN = 10
 SOON = 100
 """Seeds: bugs that were seen this soon are hunted in each gate."""
 BUGS, FOUND = table.read()
-SOON_SEEN = {name: one.seeds for name, one in FOUND.items() if 0 < one.seeds <= SOON}
+LONG = {"the outdated ask on", "failed commit forgets ends"}
+"""The life in which it is seen takes many seconds: `scripts/planted` hunts them."""
+SOON_SEEN = {
+    name: one.seeds
+    for name, one in FOUND.items()
+    if 0 < one.seeds <= SOON and name not in LONG
+}
 SOWN = (*PLANTS, *SUITE_BUGS)
 
 

@@ -22,6 +22,6 @@ class PostgresQuotaMachine(QuotaMachine):
 
 
 TestSqliteQuotas = SqliteQuotaMachine.TestCase
-TestSqliteQuotas.settings = depth(25, 40)
+TestSqliteQuotas.settings = depth(15, 40)
 TestPostgresQuotas = PostgresQuotaMachine.TestCase
-TestPostgresQuotas.settings = depth(8, 40)
+TestPostgresQuotas.settings = depth(5, 40)

@@ -67,8 +67,8 @@ class TwinMachine(StoreMachine):
 
 
 TestSqliteModel = SqliteMachine.TestCase
-TestSqliteModel.settings = depth(50, 50)
+TestSqliteModel.settings = depth(20, 50)
 TestPostgresModel = PostgresMachine.TestCase
-TestPostgresModel.settings = depth(12, 50)
+TestPostgresModel.settings = depth(6, 50)
 TestTwins = TwinMachine.TestCase
-TestTwins.settings = depth(8, 40)
+TestTwins.settings = depth(5, 40)

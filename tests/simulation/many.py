@@ -15,7 +15,7 @@ from simulation.draw import is_usual
 from simulation.long import is_long
 from simulation.simulate import run_seed
 
-USUAL, ALL = 900, 5000
+USUAL, ALL = 500, 5000
 """Each gate runs so many seeds, and of so many those of unusual lives."""
 CHUNK = 50
 GC_AFTER = 50_000

@@ -230,7 +230,8 @@ def a_fenced_supervisor(site, proxied):
     began_s = time.monotonic()
     assert cut_off.stop(signal.SIGTERM) == 1
     assert time.monotonic() - began_s < DRAIN_S + 2.0 + BUSY_MACHINE_S
-    assert cut_off.wait_event("supervisor_stopped")["leases_held"] == 1
+    # One more if leases were being asked for: that answer is unknown, too.
+    assert cut_off.wait_event("supervisor_stopped")["leases_held"] in {1, 2}
     assert [e for e in cut_off.events("alarm") if "be started" in e["text"]] == []
     site.wait_nobody()
     assert site.job(job).state == "leased"

@@ -73,7 +73,8 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Only informs: one that cannot be read is none."""
     run_at_ms: Any
     """Only orders jobs of the same priority."""
-    step: int | None
+    step: Any
+    """Of a member of a flow; one that cannot be read is none."""
 
 
 def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
@@ -160,7 +161,7 @@ def make_lease(
         unfit,
         row.codec,
     )
-    if row.step is not None:
+    if type(row.step) is int:  # a damaged one costs no more than a look sooner
         lease = msgspec.structs.replace(lease, step=row.step)
     return lease if row.throttled is None else _with_throttled(lease, row.throttled)
 
