@@ -75,7 +75,7 @@ class Operating(Enqueueing, MisfitKeeping):
                     continue
                 if self._unique_is_taken(row):
                     continue
-                if row.replaced_by is not None:
+                if row.replaced_by is not None or self._is_external(row):
                     continue
                 following = TRANSITIONS[row.state][JobEvent.REVIVE]
                 if following is not None:
@@ -84,6 +84,11 @@ class Operating(Enqueueing, MisfitKeeping):
                     self._reopen_tick(row)
                     count += 1
         return count
+
+    def _is_external(self, row: Row) -> bool:
+        """Say whether a job is an external step's, which nobody can run."""
+        step = None if row.step is None else self._database.steps.get(row.step)
+        return step is not None and step.external
 
     def replay(self, replays: Sequence[Replay]) -> list[int | None]:
         """See `Store.replay`."""
@@ -99,7 +104,7 @@ class Operating(Enqueueing, MisfitKeeping):
         old = table.get(replay.job_id)
         if old is None or old.state in UNFINISHED or old.replaced_by is not None:
             return None
-        if not old.new.payload:  # it was erased
+        if not old.new.payload or self._is_external(old):  # it was erased, or never ran
             return None
         by_key = None if new.key is None else table.by_key.get((new.kind, new.key))
         if by_key not in {None, old.id}:

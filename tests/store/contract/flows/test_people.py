@@ -153,6 +153,21 @@ def test_what_nobody_approves_in_time_has_failed(store, clock):
     assert state(store, flow) == "failed"
 
 
+def test_the_job_of_an_external_step_never_runs(store, clock):
+    """Neither a retry nor a replay makes it runnable: no handler is for it."""
+    flow = external(store, timeout_ms=60_000)
+    assert settle_all(store) == [0]
+    store.fold()
+    clock.advance(60)
+    store.fold()
+    job = only(store, flow, 1)
+    assert job.state is JobState.CANCELED
+    assert store.revive([job.id], [JobState.CANCELED]) == 0
+    assert store.replay([Replay(job_id=job.id, new=new_job())]) == [None]
+    assert only(store, flow, 1).state is JobState.CANCELED
+    assert settle_all(store) == [3]
+
+
 def test_a_member_that_was_revived_counts_until_its_step_has_ended(store):
     """Its step waits for it again, and its success is the step's."""
     flow = store_flow(store, step(0), step(1, 0), members={0: 2})

@@ -229,7 +229,8 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
 
 -- name: revive_jobs
 -- A job whose unique text is held by another stays as it is. So does one that another
--- job has replaced, and one whose arguments were erased.
+-- job has replaced, one whose arguments were erased, and one of an external step, which
+-- nobody can run.
 WITH wanted AS MATERIALIZED (
   SELECT j.id, j.kind, j.unique_text, j.finished_at_ms
   FROM jobpool.jobs AS j
@@ -238,6 +239,9 @@ WITH wanted AS MATERIALIZED (
     AND j.state IN ('pending', 'dead', 'quarantined', 'canceled')
     AND j.replaced_by IS NULL
     AND j.payload <> ''
+    AND NOT EXISTS (
+      SELECT 1 FROM jobpool.steps AS s WHERE s.id = j.step AND s.is_external
+    )
   ORDER BY j.id
   FOR UPDATE
 ),

@@ -1,11 +1,15 @@
 -- Replaying: a finished job is replaced by a new one.
 
 -- name: replayable
--- Of :ids, those that have ended, and neither were replaced nor erased.
+-- Of :ids, those that have ended, were neither replaced nor erased, and are of no external
+-- step.
 SELECT id
-FROM jobpool.jobs
+FROM jobpool.jobs AS j
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
   AND finished_at_ms IS NOT NULL AND replaced_by IS NULL AND payload <> ''
+  AND NOT EXISTS (
+    SELECT 1 FROM jobpool.steps AS s WHERE s.id = j.step AND s.is_external
+  )
 
 -- name: give_up_keys
 -- Before the jobs are stored that take them over.

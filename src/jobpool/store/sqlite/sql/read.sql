@@ -185,7 +185,8 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: revive_jobs
 -- OR IGNORE: a job whose unique text is held by another stays as it is. So does one that
--- another job has replaced, and one whose arguments were erased.
+-- another job has replaced, one whose arguments were erased, and one of an external step,
+-- which nobody can run.
 UPDATE OR IGNORE jobpool_jobs
 SET
   state = 'runnable',
@@ -209,6 +210,9 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     SELECT 1
     FROM jobpool_payloads AS p
     WHERE p.job_id = jobpool_jobs.id AND p.payload = x''
+  )
+  AND NOT EXISTS (
+    SELECT 1 FROM jobpool_steps AS s WHERE s.id = jobpool_jobs.step AND s.is_external
   )
 
 -- name: pause

@@ -1,13 +1,17 @@
 -- Replaying: a finished job is replaced by a new one.
 
 -- name: replayable
--- Of :ids, those that have ended, and neither were replaced nor erased.
+-- Of :ids, those that have ended, were neither replaced nor erased, and are of no external
+-- step.
 SELECT id
 FROM jobpool_jobs AS j
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND finished_at_ms IS NOT NULL AND replaced_by IS NULL
   AND NOT EXISTS (
     SELECT 1 FROM jobpool_payloads AS p WHERE p.job_id = j.id AND p.payload = x''
+  )
+  AND NOT EXISTS (
+    SELECT 1 FROM jobpool_steps AS s WHERE s.id = j.step AND s.is_external
   )
 
 -- name: give_up_keys
