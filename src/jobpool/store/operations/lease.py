@@ -175,7 +175,7 @@ class Leasing(SuspectChoosing, ABC):
         """Fold flows, if something may be noted: also an expiry of just now."""
         if not (facts.has_flow_notes or facts.has_expired):
             return Folded()
-        return fold(session, now_ms, self._LOCK_FLOWS)
+        return fold(session, now_ms, self._LOCK_FLOWS, self._note)
 
     def _fill(
         self,

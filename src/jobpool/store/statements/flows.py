@@ -91,3 +91,14 @@ def repair_step(found: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     replacements = {**_STEP_REPLACEMENTS, "number": -found["id"]}
     fields, wrong = valid_fields(found, STEP, replacements)
     return fields, bool(wrong)
+
+
+def shown_flow(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns of a flow as they can be shown, also those of a damaged row."""
+    return valid_fields(found, FLOW, _FLOW_REPLACEMENTS)[0]
+
+
+def shown_step(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns of a step as they can be shown, also those of a damaged row."""
+    replacements = {**_STEP_REPLACEMENTS, "number": -found["id"]}
+    return valid_fields(found, STEP, replacements)[0]

@@ -19,14 +19,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Protocol
 
 from jobpool.core.jobs.flow import (
     UNAPPROVED,
     Ending,
-    Failure,
     FlowState,
-    Hook,
     StepState,
     When,
     skip_reason,
@@ -40,6 +38,16 @@ from jobpool.core.rules.flows import (
     opened,
     opened_hook,
 )
+from jobpool.store.operations.flows.repair import Note, repair_flows
+from jobpool.store.operations.flows.rows import (
+    Head,
+    Seen,
+    read_before,
+    read_head,
+    read_hook,
+    read_step,
+    read_when,
+)
 from jobpool.store.records.flows import Folded
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Database, Session
@@ -48,29 +56,13 @@ FOLD_STEPS = 1000
 """So many notes one fold takes; it opens, and it cancels, as many members."""
 
 
-class _Head(NamedTuple):
-    """A flow that is folded."""
+class _Store(Protocol):
+    """What folding needs of a store."""
 
-    id: int
-    state: FlowState
-    failure: Failure
-    ending: Ending | None
+    _database: Database
+    _LOCK_FLOWS: ClassVar[str | None]
 
-
-class _Seen(NamedTuple):
-    """A step, and how its members are."""
-
-    id: int
-    flow: int
-    state: StepState
-    failed: bool
-    hook: Hook | None
-    external: bool
-    timeout_ms: int | None
-    until_ms: int | None
-    is_unfinished: bool
-    is_waiting: bool
-    is_bad: bool
+    def _note(self, what: str, fate: str) -> None: ...
 
 
 class Folding:
@@ -81,7 +73,7 @@ class Folding:
     """The query that locks flows, unless somebody folds them; None: a writer is
     alone."""
 
-    def fold(self, limit: int = FOLD_STEPS) -> Folded:
+    def fold(self: _Store, limit: int = FOLD_STEPS) -> Folded:
         """See `Store.fold`."""
         with self._database.reading() as session:
             now_ms = self._database.now_ms(session)
@@ -89,11 +81,15 @@ class Folding:
                 return Folded()
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session, fresh=True)
-            return fold(session, now_ms, self._LOCK_FLOWS, limit)
+            return fold(session, now_ms, self._LOCK_FLOWS, self._note, limit)
 
 
 def fold(
-    session: Session, now_ms: int, lock: str | None, limit: int = FOLD_STEPS
+    session: Session,
+    now_ms: int,
+    lock: str | None,
+    note: Note,
+    limit: int = FOLD_STEPS,
 ) -> Folded:
     """Fold, in a transaction.
 
@@ -101,18 +97,22 @@ def fold(
         session: in it.
         now_ms: the store's clock.
         lock: see `Folding._LOCK_FLOWS`.
+        note: told of flows with damaged rows.
         limit: how many notes at most, and how many members to open and to cancel.
     """
-    notes = session.rows("flow_noted", limit=limit)
+    notes = [
+        (note_id, step, flow if type(flow) is int else None)
+        for note_id, step, flow in session.rows("flow_noted", limit=limit)
+    ]
     overdue = session.rows("flow_overdue", now_ms=now_ms, limit=limit)
-    wanted = {flow for *_, flow in (*notes, *overdue) if flow is not None}
+    wanted = {flow for *_, flow in (*notes, *overdue) if type(flow) is int}
     if not notes and not wanted:
         return Folded()
     mine = wanted
     if lock and wanted:
         found = session.rows(lock, flows=as_json(sorted(wanted)))
         mine = {flow for (flow,) in found}
-    done = [note for note, _, flow in notes if flow is None or flow in mine]
+    done = [note_id for note_id, _, flow in notes if flow is None or flow in mine]
     if done:
         session.run("delete_flow_notes", notes=as_json(done))
     is_short = len(notes) == limit or len(overdue) == limit or mine != wanted
@@ -122,8 +122,10 @@ def fold(
         return Folded(is_short=is_short)
     work = _Fold(session, now_ms, mine, limit)
     work.run(steps)
+    if work.damaged:
+        repair_flows(session, work.damaged, now_ms, note)
     return Folded(
-        is_short=is_short or work.is_short,
+        is_short=is_short or work.is_short or bool(work.damaged),
         opened=frozenset(work.pools),
         canceled=work.has_canceled,
     )
@@ -148,22 +150,21 @@ class _Fold:
         self._steps_left = limit
         self._to_open = limit
         self._to_cancel = limit
-        rows = session.rows("flow_heads", flows=as_json(flows))
-        heads = [
-            _Head(
-                flow,
-                FlowState(state),
-                Failure(failure),
-                None if ending is None else Ending(ending),
-            )
-            for flow, state, failure, ending in rows
-        ]
-        self._heads = {
-            head.id: head for head in heads if head.state is not FlowState.BUILDING
-        }
+        self.damaged: set[int] = set()
+        self._heads: dict[int, Head] = {}
+        for row in session.rows("flow_heads", flows=as_json(flows)):
+            if (head := read_head(row)) is None:
+                self._spoil(row[0])
+            elif head.state is not FlowState.BUILDING:
+                self._heads[head.id] = head
         self.pools: set[str] = set()
         self.is_short = False
         self.has_canceled = False
+
+    def _spoil(self, flow: int) -> None:
+        """Leave a flow alone: a row of it is damaged."""
+        self.damaged.add(flow)
+        self._heads.pop(flow, None)
 
     def run(self, steps: Collection[int]) -> None:
         """Look at steps, at what follows, and at whether their flows have ended."""
@@ -186,12 +187,15 @@ class _Fold:
 
     def _look(self, chosen: Sequence[int]) -> set[int]:
         """Do what follows for some steps; return those that may follow them."""
-        seen = [
-            step
-            for row in self._session.rows("flow_steps", steps=as_json(chosen))
-            if (step := _seen(row)).flow in self._heads
-        ]
+        seen = []
+        for row in self._session.rows("flow_steps", steps=as_json(chosen)):
+            if row[1] in self._heads:
+                if step := read_step(row):
+                    seen.append(step)
+                else:
+                    self._spoil(row[1])
         changed = self._decide([s for s in seen if s.state is StepState.CLOSED])
+        seen = [step for step in seen if step.flow in self._heads]
         todo = {step.id for step, _ in changed}
         live = [s for s in seen if s.state in {StepState.READY, StepState.SKIPPING}]
         todo |= self._act(live)
@@ -210,26 +214,33 @@ class _Fold:
         self._set([*changed, *ends])
         return todo | self._follow(ends)
 
-    def _decide(self, closed: Sequence[_Seen]) -> list[tuple[_Seen, Next]]:
+    def _decide(self, closed: Sequence[Seen]) -> list[tuple[Seen, Next]]:
         """Return which closed plain steps do not stay so."""
         candidates = [
             step
             for step in closed
-            if step.hook is None and self._heads[step.flow].state is FlowState.OPEN
+            if step.hook is None
+            and (head := self._heads.get(step.flow))
+            and head.state is FlowState.OPEN
         ]
         if not candidates:
             return []
         edges = defaultdict[int, list[Before]](list)
         ids = as_json(step.id for step in candidates)
-        for to, state, failed, when in self._session.rows("steps_before", steps=ids):
-            edges[to].append(Before(StepState(state), bool(failed), When(when)))
+        flow_of = {step.id: step.flow for step in candidates}
+        for to, *columns in self._session.rows("steps_before", steps=ids):
+            if before := read_before(columns):
+                edges[to].append(before)
+            else:
+                self._spoil(flow_of[to])
         return [
             (step, next_)
             for step in candidates
-            if (next_ := opened(edges[step.id], self._heads[step.flow].ending))
+            if (head := self._heads.get(step.flow))
+            and (next_ := opened(edges[step.id], head.ending))
         ]
 
-    def _act(self, live: Sequence[_Seen]) -> set[int]:
+    def _act(self, live: Sequence[Seen]) -> set[int]:
         """Open and cancel members; return the steps to be looked at again."""
         live = [step for step in live if step.is_unfinished]
         over = [(step, why) for step in live if (why := self._over(step))]
@@ -253,7 +264,7 @@ class _Fold:
             self._session.run("stop_members", steps=as_json(stopped))
         return self._cancel(over) if over else set()
 
-    def _over(self, step: _Seen) -> str | None:
+    def _over(self, step: Seen) -> str | None:
         """Return why what has not begun of a step is canceled; None: it is not."""
         ending = self._heads[step.flow].ending
         if step.state is StepState.SKIPPING:
@@ -278,7 +289,7 @@ class _Fold:
         if not self._to_open:
             self._again(steps)
 
-    def _cancel(self, over: Sequence[tuple[_Seen, str]]) -> set[int]:
+    def _cancel(self, over: Sequence[tuple[Seen, str]]) -> set[int]:
         """End members that have not begun; return the steps that may have ended so."""
         steps = {step.id for step, _ in over}
         count = 0
@@ -300,7 +311,7 @@ class _Fold:
         self._again([step.id for step, _ in over if step.is_waiting])
         return set()
 
-    def _set(self, changes: Sequence[tuple[_Seen, Next]]) -> None:
+    def _set(self, changes: Sequence[tuple[Seen, Next]]) -> None:
         """Store what has become of steps."""
         rows: list[tuple[Any, ...]] = [
             (
@@ -319,7 +330,7 @@ class _Fold:
         if rows:
             self._session.run("set_steps", rows=as_json(rows))
 
-    def _follow(self, ends: Sequence[tuple[_Seen, Next]]) -> set[int]:
+    def _follow(self, ends: Sequence[tuple[Seen, Next]]) -> set[int]:
         """Return the steps after those that have ended; end flows that have failed."""
         plain = [(step, next_) for step, next_ in ends if step.hook is None]
         if not plain:
@@ -327,14 +338,19 @@ class _Fold:
         out = defaultdict[int, list[When]](list)
         after: set[int] = set()
         ids = as_json(step.id for step, _ in plain)
-        for from_, to, when in self._session.rows("edges_out", steps=ids):
-            out[from_].append(When(when))
-            after.add(to)
+        flow_of = {step.id: step.flow for step, _ in plain}
+        for from_, to, value in self._session.rows("edges_out", steps=ids):
+            if (when := read_when(value)) and type(to) is int:
+                out[from_].append(when)
+                after.add(to)
+            else:
+                self._spoil(flow_of[from_])
         failed = {
             step.flow
             for step, next_ in plain
-            if self._heads[step.flow].ending is None
-            and ends_flow(next_, out[step.id], self._heads[step.flow].failure)
+            if (head := self._heads.get(step.flow))
+            and head.ending is None
+            and ends_flow(next_, out[step.id], head.failure)
         }
         if failed:
             after |= self._stop(failed)
@@ -373,23 +389,14 @@ class _Fold:
         if not open_:
             return set()
         rows = self._session.rows("closed_hooks", flows=as_json(open_))
+        read = [(step, flow, read_hook(hook)) for step, flow, hook in rows]
+        for _, flow, hook in read:
+            if hook is None:
+                self._spoil(flow)
         hooks = [
-            (step, *opened_hook(Hook(hook), ends[flow])) for step, flow, hook in rows
+            (step, *opened_hook(hook, ends[flow]))
+            for step, flow, hook in read
+            if hook and flow in self._heads
         ]
         self._store([(step, state, int(failed), None) for step, state, failed in hooks])
         return {step for step, *_ in hooks}
-
-
-def _seen(row: Sequence[Any]) -> _Seen:
-    step, flow, state, failed, hook, external, timeout_ms, until_ms, *members = row
-    return _Seen(
-        step,
-        flow,
-        StepState(state),
-        bool(failed),
-        None if hook is None else Hook(hook),
-        bool(external),
-        timeout_ms,
-        until_ms,
-        *map(bool, members),
-    )

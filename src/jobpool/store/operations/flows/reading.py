@@ -10,6 +10,7 @@ import msgspec
 from jobpool.core.jobs.flow import When
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.ref import flow_id_of, flow_ref_of
+from jobpool.store.operations.flows.rows import read_when
 from jobpool.store.operations.read import Reading
 from jobpool.store.records.flows import (
     FlowDetail,
@@ -19,6 +20,7 @@ from jobpool.store.records.flows import (
     StepResult,
     StepRow,
 )
+from jobpool.store.statements.flows import shown_flow, shown_step
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Row, Session
 from jobpool.store.statements.validation import clean_text, storable
@@ -99,7 +101,7 @@ class FlowReading(Reading):
         return [
             msgspec.convert(
                 {
-                    **dict(zip(fields, row, strict=True)),
+                    **shown_flow(dict(zip(fields, row, strict=True))),
                     "ref": "" if key is None else flow_ref_of(row[0], key),
                 },
                 FlowRow,
@@ -113,27 +115,25 @@ def _steps(
 ) -> Iterable[StepRow]:
     after: Mapping[int, list[tuple[int, When]]] = defaultdict(list)
     for number, before, when in edges:
-        after[number].append((before, When(when)))
+        if condition := read_when(when):
+            after[number].append((before, condition))
     jobs: Mapping[int, Counter[JobState]] = defaultdict(Counter)
     spans: Mapping[int, list[Row]] = defaultdict(list)
     for number, state, count, *span in members:
         jobs[number][JobState(state)] += count
         spans[number].append(tuple(span))
-    fields = ("id", "number", "name", "state", "failed", "hook", "external")
-    for *columns, timeout_ms, until_ms in steps:
-        named = dict(zip(fields, columns, strict=True))
-        number = named["number"]
+    fields = ("id", "number", "name", "state", "hook", "timeout_ms", "until_ms")
+    for id_, number, name, state, failed, hook, external, *times in steps:
+        columns = (id_, number, name, state, hook, *times)
         first, began, ended = (
             [one for one in column if one is not None]
             for column in zip(*spans[number], (None,) * _SPAN, strict=True)
         )
         yield msgspec.convert(
             {
-                **named,
-                "failed": bool(named["failed"]),
-                "external": bool(named["external"]),
-                "timeout_ms": timeout_ms,
-                "until_ms": until_ms,
+                **shown_step(dict(zip(fields, columns, strict=True))),
+                "failed": bool(failed),
+                "external": bool(external),
                 "after": after[number],
                 "jobs": jobs[number],
                 "first_job": min(first, default=None),

@@ -415,3 +415,61 @@ WHERE f.finished_at_ms IS NOT NULL AND f.state = %(state)s AND f.finished_at_ms 
   )
 ORDER BY f.finished_at_ms
 LIMIT %(limit)s
+
+-- name: raw_flow_heads
+-- As stored, to be repaired.
+SELECT
+  id, name, key, tenant, state, failure, ending, generation, builder, created_at_ms,
+  touched_at_ms, finished_at_ms
+FROM jobpool.flows
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+
+-- name: raw_flow_steps
+-- As stored, to be repaired.
+SELECT
+  id, flow, number, name, state, hook, timeout_ms, until_ms, failed::integer,
+  is_external::integer
+FROM jobpool.steps
+WHERE flow IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+
+-- name: raw_flow_edges
+-- As stored, to be repaired; before them the flow whose steps they join.
+SELECT s.flow, e.flow, e.from_step, e.to_step, e.when_ended
+FROM jobpool.steps AS s
+INNER JOIN jobpool.edges AS e ON e.to_step = s.id
+WHERE s.flow IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+UNION
+SELECT s.flow, e.flow, e.from_step, e.to_step, e.when_ended
+FROM jobpool.steps AS s
+INNER JOIN jobpool.edges AS e ON e.from_step = s.id
+WHERE s.flow IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+
+-- name: drop_flow_edge
+-- It says nothing.
+DELETE FROM jobpool.edges WHERE from_step = %(from_step)s AND to_step = %(to_step)s
+
+-- name: rewrite_flow_step
+-- A damaged one.
+UPDATE jobpool.steps
+SET
+  number = %(number)s,
+  name = %(name)s,
+  state = %(state)s,
+  failed = %(failed)s::integer::boolean,
+  hook = %(hook)s::text,
+  is_external = %(is_external)s::integer::boolean,
+  timeout_ms = %(timeout_ms)s::bigint,
+  until_ms = %(until_ms)s::bigint
+WHERE id = %(id)s
+
+-- name: rewrite_flow
+-- A damaged one. Not its name and its key: they decide nothing, and must be unique.
+UPDATE jobpool.flows
+SET
+  state = %(state)s,
+  failure = %(failure)s,
+  ending = %(ending)s::text,
+  generation = %(generation)s,
+  created_at_ms = %(created_at_ms)s,
+  finished_at_ms = %(finished_at_ms)s::bigint
+WHERE id = %(id)s

@@ -393,3 +393,60 @@ WHERE f.finished_at_ms IS NOT NULL AND f.state = :state AND f.finished_at_ms < :
   )
 ORDER BY f.finished_at_ms
 LIMIT :limit
+
+-- name: raw_flow_heads
+-- As stored, to be repaired.
+SELECT
+  id, name, key, tenant, state, failure, ending, generation, builder, created_at_ms,
+  touched_at_ms, finished_at_ms
+FROM jobpool_flows
+WHERE id IN (SELECT value FROM json_each(:flows))
+
+-- name: raw_flow_steps
+-- As stored, to be repaired.
+SELECT
+  id, flow, number, name, state, hook, timeout_ms, until_ms, failed, is_external
+FROM jobpool_steps
+WHERE flow IN (SELECT value FROM json_each(:flows))
+
+-- name: raw_flow_edges
+-- As stored, to be repaired; before them the flow whose steps they join.
+SELECT s.flow, e.flow, e.from_step, e.to_step, e.when_ended
+FROM jobpool_steps AS s
+CROSS JOIN jobpool_edges AS e ON e.to_step = s.id
+WHERE s.flow IN (SELECT value FROM json_each(:flows))
+UNION
+SELECT s.flow, e.flow, e.from_step, e.to_step, e.when_ended
+FROM jobpool_steps AS s
+CROSS JOIN jobpool_edges AS e ON e.from_step = s.id
+WHERE s.flow IN (SELECT value FROM json_each(:flows))
+
+-- name: drop_flow_edge
+-- It says nothing.
+DELETE FROM jobpool_edges WHERE from_step = :from_step AND to_step = :to_step
+
+-- name: rewrite_flow_step
+-- A damaged one.
+UPDATE jobpool_steps
+SET
+  number = :number,
+  name = :name,
+  state = :state,
+  failed = :failed,
+  hook = :hook,
+  is_external = :is_external,
+  timeout_ms = :timeout_ms,
+  until_ms = :until_ms
+WHERE id = :id
+
+-- name: rewrite_flow
+-- A damaged one. Not its name and its key: they decide nothing, and must be unique.
+UPDATE jobpool_flows
+SET
+  state = :state,
+  failure = :failure,
+  ending = :ending,
+  generation = :generation,
+  created_at_ms = :created_at_ms,
+  finished_at_ms = :finished_at_ms
+WHERE id = :id

@@ -1,0 +1,77 @@
+"""A damaged row of a flow costs that flow alone, in a store that runs."""
+
+import contextlib
+import sqlite3
+
+import psycopg
+import pytest
+
+from jobpool.core.jobs.flow import Hook
+from jobpool.core.jobs.job import JobState
+from jobpool.store.records.flows import FlowFilter
+from support.postgres.server import libpq_url, query_of
+from support.store.flows import only, run_to_end, state, step, store_flow, unfinished
+
+ENGINES = ["sqlite", "postgres"]
+BOTH = (
+    "UPDATE {}flows SET state = 'lost' WHERE id = {}",
+    "UPDATE {}flows SET failure = 'lost' WHERE id = {}",
+    "UPDATE {}flows SET ending = 'lost' WHERE id = {}",
+    "UPDATE {}steps SET state = 'lost' WHERE number = 0 AND flow = {}",
+    "UPDATE {}steps SET state = 'lost' WHERE number = 1 AND flow = {}",
+    "UPDATE {}steps SET hook = 'lost' WHERE number = 1 AND flow = {}",
+    "UPDATE {}steps SET hook = 'lost' WHERE number = 2 AND flow = {}",
+    "UPDATE {}edges SET when_ended = 'lost' WHERE flow = {}",
+)
+SQLITE = (
+    "UPDATE {}steps SET failed = 'x' WHERE number = 0 AND flow = {}",
+    "UPDATE {}steps SET timeout_ms = 'x' WHERE number = 1 AND flow = {}",
+    "UPDATE {}edges SET to_step = 'x' WHERE flow = {}",
+)
+
+
+@pytest.fixture
+def damage(store_url):
+    """Return a function that writes past the rules of the database."""
+
+    def sqlite(text, flow):
+        with contextlib.closing(sqlite3.connect(store_url[len("sqlite:///") :])) as one:
+            one.execute("PRAGMA ignore_check_constraints = ON")
+            one.execute(text.format("jobpool_", flow))
+            one.commit()
+
+    def postgres(text, flow):
+        schema = query_of(store_url)["schema"]
+        with psycopg.connect(libpq_url(store_url)) as one:
+            rules = one.execute(
+                "SELECT conrelid::regclass, conname FROM pg_constraint WHERE "
+                "contype = 'c' AND connamespace = %s::regnamespace",
+                [schema],
+            ).fetchall()
+            for table, name in rules:
+                one.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+            one.execute(text.format(f"{schema}.", flow))
+
+    return sqlite if store_url.startswith("sqlite") else postgres
+
+
+def test_a_damaged_row_of_a_flow_costs_that_flow_alone(store, store_url, damage):
+    """It is shown, named and canceled, and its hook runs; another goes on."""
+    texts = BOTH + (SQLITE if store_url.startswith("sqlite") else ())
+    flows = [
+        store_flow(store, step(0), step(1, 0), step(2, hook=Hook.FINISH)) for _ in texts
+    ]
+    other = store_flow(store, step(0), step(1, 0))
+    for text, flow in zip(texts, flows, strict=True):
+        damage(text, flow)
+    assert len(store.flows(FlowFilter())) == len(flows) + 1
+    assert all(len(store.flow(flow).steps) == 3 for flow in flows)
+    run_to_end(store)
+    said = "\n".join(store.damaged_rows())
+    assert state(store, other) == "succeeded"
+    for text, flow in zip(texts, flows, strict=True):
+        assert state(store, flow) == "canceled", text
+        assert unfinished(store, flow) == [], text
+        assert f"flow {flow} could not be read and was repaired" in said, text
+        if "number = 2" not in text:
+            assert only(store, flow, 2).state is JobState.SUCCEEDED, text
