@@ -34,6 +34,17 @@ def add_up(values: list[int]) -> int:
     return sum(values)
 
 
+@jobs.job("io", kind="mint", max_attempts=1)
+def mint() -> str:
+    return "4711 0815"
+
+
+@jobs.job("io", kind="pay", max_attempts=1, redact=["token"])
+def pay(token: str):
+    print("paying with", token)
+    raise ValueError(f"refused {token}")
+
+
 @jobs.job("io", kind="note", max_attempts=1)
 def note():
     witness("noted")
@@ -220,6 +231,25 @@ def test_results_take_their_places_in_arguments(site):
     assert end_of(site, flow_id).row.state is FlowState.SUCCEEDED
     found = site.store.step_results(flow_id, (1, 2))
     assert [row.result for row in found] == [b"7", b"7"]
+
+
+def test_a_result_that_a_kind_redacts_is_in_no_text(site):
+    """As an argument from whoever enqueued it: not in what it wrote, nor its error."""
+    steps = [
+        NewStep(number=0, name="mint"),
+        NewStep(number=1, name="pay", after=((0, When.SUCCEEDED),)),
+    ]
+    token = placeholder(0, many=False)
+    members = [
+        (0, member("mint", pool="io")),
+        (1, member("pay", {"token": token}, pool="io")),
+    ]
+    detail = end_of(site, enqueue(site, steps, members))
+    job = site.store.get(detail.steps[1].first_job)
+    (attempt,) = site.store.attempts(job.id)
+    assert job.error == "refused [redacted]"
+    assert attempt.output == "paying with [redacted]\n"
+    assert "4711" not in attempt.traceback
 
 
 def test_flows_run_on_postgresql(tmp_path):

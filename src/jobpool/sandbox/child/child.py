@@ -160,6 +160,7 @@ class Child:
         self._surprise = ""
         """What the present attempt has left behind so far."""
         self._encoding = PLAIN
+        self._told = b""  # the arguments of the attempt, as they are stored or would be
         """Of the present or last attempt."""
 
     def set_up(self, inherited: Inheritance) -> Application:
@@ -224,6 +225,7 @@ class Child:
         if job.codec is not None:
             encoding = Encoding(application.named_codec(), job.codec)
         self._encoding = encoding
+        self._told = job.payload
         channel = AttemptChannel(
             self._link,
             self._go,
@@ -246,7 +248,8 @@ class Child:
         used = self._usage.take(with_children=self._was_full)
         self._was_full = False
         if output or error is not None:
-            output, error = redacted(output, error, job, application.redacted_texts)
+            told = msgspec.structs.replace(job, payload=self._told)
+            output, error = redacted(output, error, told, application.redacted_texts)
             output, error = encoding.output(output), encoding.error(error)
         done = Done(
             seq=job.seq,
@@ -321,6 +324,8 @@ class Child:
         payload = job.payload
         if job.is_member:
             payload = with_results(payload, channel.step_results)
+            if payload is not job.payload:  # results may be what nobody is shown
+                self._told = payload if encoding is PLAIN else encoding.result(payload)
         result = context.run(
             application.invoke, job.kind, payload, self._go.result_max_bytes
         )
