@@ -83,3 +83,23 @@ def test_a_flow_that_is_changed_by_hand_is_not_folded_meanwhile(store, other):
     store.fold()
     assert run_to_end(store) == []
     assert state(store, flow) == FlowState.CANCELED
+
+
+def test_a_cancel_asks_those_to_stop_whose_rows_others_held(store, other):
+    """It waits for nobody; the next fold finds whom it has passed over."""
+    flow = store_flow(store, step(0), step(1), members={0: 1, 1: 1})
+    (running,) = lease(store, limit=1)
+    with server().connect(store.url) as hand:
+        hand.autocommit = False
+        schema = query_of(store.url)["schema"]
+        hand.execute(f"SELECT FROM {schema}.jobs FOR UPDATE")
+        store.cancel_flow(flow)
+        assert store.fold().is_short
+    while store.fold().is_short:
+        pass
+    assert store.get(running.id).cancel_requested
+    assert lease(store) == ()
+    store.settle([succeeded(running)])
+    while store.fold().is_short:
+        pass
+    assert state(store, flow) == "canceled"

@@ -17,6 +17,7 @@ from jobpool.store.operations.due import (
     in_s,
 )
 from jobpool.store.operations.flows.fold import fold
+from jobpool.store.operations.flows.rows import Contested
 from jobpool.store.operations.quotas.claim import Asked, Claim
 from jobpool.store.operations.quotas.leasing import Split
 from jobpool.store.operations.runs import known
@@ -73,7 +74,7 @@ class Leasing(SuspectChoosing, ABC):
 
     _database: Database
     _LOCK_RUN: ClassVar[str | None]
-    _LOCK_FLOWS: ClassVar[str | None]
+    _CONTESTED: ClassVar[Contested | None]
 
     @abstractmethod
     def _lease_jobs(
@@ -175,7 +176,7 @@ class Leasing(SuspectChoosing, ABC):
         """Fold flows, if something may be noted: also an expiry of just now."""
         if not (facts.has_flow_notes or facts.has_expired):
             return Folded()
-        return fold(session, now_ms, self._LOCK_FLOWS, self._note)
+        return fold(session, now_ms, self._CONTESTED, self._note)
 
     def _fill(
         self,

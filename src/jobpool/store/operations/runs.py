@@ -21,6 +21,7 @@ from jobpool.errors import (
 )
 from jobpool.store.contract.watermark import Mark, RunPosition, Watermark
 from jobpool.store.operations.flows.pruning import prune_flows
+from jobpool.store.operations.flows.rows import Contested
 from jobpool.store.operations.quotas.in_force import Governing, change_rules
 from jobpool.store.operations.quotas.setting import forget_quotas
 from jobpool.store.operations.repair import Repairing
@@ -54,7 +55,7 @@ class RunKeeping(Governing, Repairing):
     """The query that keeps lapsed runs from renewing, where leases expire by time."""
     _DELETIONS: ClassVar[tuple[str, ...]]
     """The queries that delete jobs with everything that belongs to them, in order."""
-    _LOCK_FLOWS: ClassVar[str | None]
+    _CONTESTED: ClassVar[Contested | None]
     _LEFT_OVER: ClassVar[tuple[str, ...]] = ()
     """Queries that delete leftovers of ended leases whose jobs still exist."""
 
@@ -295,7 +296,7 @@ class RunKeeping(Governing, Repairing):
                 retention,
                 now_ms,
                 limit,
-                lock=self._LOCK_FLOWS,
+                contested=self._CONTESTED,
                 deletions=self._DELETIONS,
             )
             for name in self._LEFT_OVER:

@@ -24,6 +24,7 @@ from jobpool.store.contract.watermark import Watermark
 from jobpool.store.operations.enqueue import job_rows, stamp_of
 from jobpool.store.operations.flows.keeping import FlowKeeping
 from jobpool.store.operations.flows.members import Member, member_rows
+from jobpool.store.operations.flows.rows import Contested
 from jobpool.store.operations.lease import Leasing
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
@@ -122,7 +123,7 @@ class PostgresStore(
     _HELD_ELSEWHERE = "held_elsewhere"
     _LOCK_RUN = "lock_run"
     _LOCK_FORMATS = "lock_formats"
-    _LOCK_FLOWS = "lock_flows"
+    _CONTESTED = Contested("lock_flows", "missed_members")
     _HOLD_FLOW = "wait_for_flow"
     _WRITES_BESIDE = True
     _LEASES_LAPSE = True

@@ -40,6 +40,7 @@ from jobpool.core.rules.flows import (
 )
 from jobpool.store.operations.flows.repair import Note, repair_flows
 from jobpool.store.operations.flows.rows import (
+    Contested,
     Head,
     Seen,
     read_before,
@@ -60,7 +61,7 @@ class _Store(Protocol):
     """What folding needs of a store."""
 
     _database: Database
-    _LOCK_FLOWS: ClassVar[str | None]
+    _CONTESTED: ClassVar[Contested | None]
 
     def _note(self, what: str, fate: str) -> None: ...
 
@@ -69,9 +70,8 @@ class Folding:
     """The part of the store that folds."""
 
     _database: Database
-    _LOCK_FLOWS: ClassVar[str | None] = None
-    """The query that locks flows, unless somebody folds them; None: a writer is
-    alone."""
+    _CONTESTED: ClassVar[Contested | None] = None
+    """What is needed where others write meanwhile; None: a writer is alone."""
 
     def fold(self: _Store, limit: int = FOLD_STEPS) -> Folded:
         """See `Store.fold`."""
@@ -81,13 +81,13 @@ class Folding:
                 return Folded()
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session, fresh=True)
-            return fold(session, now_ms, self._LOCK_FLOWS, self._note, limit)
+            return fold(session, now_ms, self._CONTESTED, self._note, limit)
 
 
 def fold(
     session: Session,
     now_ms: int,
-    lock: str | None,
+    contested: Contested | None,
     note: Note,
     limit: int = FOLD_STEPS,
 ) -> Folded:
@@ -96,7 +96,7 @@ def fold(
     Args:
         session: in it.
         now_ms: the store's clock.
-        lock: see `Folding._LOCK_FLOWS`.
+        contested: see `Folding._CONTESTED`.
         note: told of flows with damaged rows.
         limit: how many notes at most, and how many members to open and to cancel.
     """
@@ -109,8 +109,8 @@ def fold(
     if not notes and not wanted:
         return Folded()
     mine = wanted
-    if lock and wanted:
-        found = session.rows(lock, flows=as_json(sorted(wanted)))
+    if contested and wanted:
+        found = session.rows(contested.lock, flows=as_json(sorted(wanted)))
         mine = {flow for (flow,) in found}
     done = [note_id for note_id, _, flow in notes if flow is None or flow in mine]
     if done:
@@ -120,7 +120,7 @@ def fold(
     steps |= {step for step, flow in overdue if flow in mine}
     if not mine:
         return Folded(is_short=is_short)
-    work = _Fold(session, now_ms, mine, limit)
+    work = _Fold(session, now_ms, mine, limit, contested=contested)
     work.run(steps)
     if work.damaged:
         repair_flows(session, work.damaged, now_ms, note)
@@ -139,12 +139,20 @@ class _Fold:
         now_ms: the store's clock.
         flows: whose notes were taken; nobody else changes them.
         limit: how many steps, and how many members.
+        contested: see `Folding._CONTESTED`.
     """
 
     def __init__(
-        self, session: Session, now_ms: int, flows: Iterable[int], limit: int
+        self,
+        session: Session,
+        now_ms: int,
+        flows: Iterable[int],
+        limit: int,
+        *,
+        contested: Contested | None,
     ) -> None:
         self._session = session
+        self._missed = contested and contested.missed
         self._now_ms = now_ms
         self._limit = limit
         self._steps_left = limit
@@ -262,7 +270,7 @@ class _Fold:
         ]
         if stopped:
             self._session.run("stop_members", steps=as_json(stopped))
-        return self._cancel(over) if over else set()
+        return self._cancel(over, stopped) if over else set()
 
     def _over(self, step: Seen) -> str | None:
         """Return why what has not begun of a step is canceled; None: it is not."""
@@ -289,8 +297,15 @@ class _Fold:
         if not self._to_open:
             self._again(steps)
 
-    def _cancel(self, over: Sequence[tuple[Seen, str]]) -> set[int]:
-        """End members that have not begun; return the steps that may have ended so."""
+    def _cancel(
+        self, over: Sequence[tuple[Seen, str]], stopped: Sequence[int]
+    ) -> set[int]:
+        """End members that have not begun; return the steps that may have ended so.
+
+        Args:
+            over: steps, and why.
+            stopped: those whose running members were asked to stop.
+        """
         steps = {step.id for step, _ in over}
         count = 0
         if self._to_cancel:
@@ -305,11 +320,12 @@ class _Fold:
         if not self._to_cancel:
             self._again(steps)
             return set()
-        if count:
-            return steps
-        # What runs leaves a note when it ends. Somebody else holds what still waits.
-        self._again([step.id for step, _ in over if step.is_waiting])
-        return set()
+        if self._missed:
+            # What somebody else held was passed over. What runs leaves a note.
+            given = {"steps": as_json(steps), "stopped": as_json(stopped)}
+            missed = self._session.rows(self._missed, **given)
+            self._again([step for (step,) in missed])
+        return steps if count else set()
 
     def _set(self, changes: Sequence[tuple[Seen, Next]]) -> None:
         """Store what has become of steps."""

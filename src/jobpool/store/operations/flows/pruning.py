@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.flow import FlowState
+from jobpool.store.operations.flows.rows import Contested
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Session
 
@@ -19,7 +20,7 @@ def prune_flows(
     now_ms: int,
     limit: int,
     *,
-    lock: str | None,
+    contested: Contested | None,
     deletions: Sequence[str],
 ) -> int:
     """Delete flows that are older than is kept of their state, oldest first.
@@ -32,7 +33,7 @@ def prune_flows(
         retention: how long what is kept.
         now_ms: the store's clock.
         limit: how many jobs are deleted at most.
-        lock: see `Folding._LOCK_FLOWS`.
+        contested: see `Folding._CONTESTED`.
         deletions: the statements that delete jobs.
 
     Returns:
@@ -51,9 +52,9 @@ def prune_flows(
             found += session.rows(
                 "old_flows", state=state, before_ms=before_ms, **given
             )
-    if found and lock:
+    if found and contested:
         flows = as_json(flow for (flow,) in found)
-        found = session.rows(lock, flows=flows)
+        found = session.rows(contested.lock, flows=flows)
     count = 0
     for (flow,) in found:
         if count >= limit:

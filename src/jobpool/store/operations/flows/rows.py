@@ -18,6 +18,15 @@ class Head(NamedTuple):
     ending: Ending | None
 
 
+class Contested(NamedTuple):
+    """Queries of a store that others write meanwhile."""
+
+    lock: str
+    """Locks flows, unless somebody folds them."""
+    missed: str
+    """Finds steps with members that were passed over, since others held them."""
+
+
 class Seen(NamedTuple):
     """A step, and how its members are."""
 

@@ -271,6 +271,26 @@ WHERE id IN (
   FOR UPDATE OF r SKIP LOCKED
 )
 
+-- name: missed_members
+-- Those of :steps with members that have not begun, and those of :stopped with members
+-- that run and were not asked to stop: others held their rows.
+SELECT wanted.value::bigint
+FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+WHERE EXISTS (
+  SELECT 1
+  FROM jobpool.jobs AS j
+  WHERE j.step = wanted.value::bigint AND j.step IS NOT NULL AND j.finished_at_ms IS NULL
+    AND (
+      j.state || '' <> 'leased'
+      OR (
+        NOT j.cancel_requested
+        AND j.step IN (
+          SELECT value::bigint FROM jsonb_array_elements_text(%(stopped)s::jsonb)
+        )
+      )
+    )
+)
+
 -- name: flows_left
 -- Of flows: id, whether plain steps have not ended, whether any have not, whether plain
 -- ones have failed.

@@ -54,6 +54,10 @@ CREATE TABLE jobpool_steps (
 CREATE UNIQUE INDEX jobpool_steps_of_flow ON jobpool_steps (flow, number);
 CREATE INDEX jobpool_steps_until ON jobpool_steps (until_ms)
 WHERE until_ms IS NOT NULL AND state = 'ready';
+-- So a fold of a long chain does not read all of it.
+CREATE INDEX jobpool_steps_left ON jobpool_steps (flow)
+WHERE state IN ('closed', 'ready', 'skipping');
+CREATE INDEX jobpool_steps_failed ON jobpool_steps (flow) WHERE failed = 1;
 
 -- They join steps, so that a fan-in of 10,000 members is one edge.
 CREATE TABLE jobpool_edges (
