@@ -179,7 +179,7 @@ try:
     work.enqueue(1)
 except Exception as exc:
     print(type(exc).__name__, exc)
-print(time.monotonic() - began_s < 2.5)
+print(time.monotonic() - began_s < 4.5)
 connection.execute("COMMIT")
 print(work.enqueue(2).created)
 jobs.close()
@@ -202,7 +202,7 @@ with transaction.atomic():
         print(type(exc).__name__, exc)
     job = work.options(connection=connection).enqueue(2)
     transaction.on_commit(lambda: work.enqueue(3))
-print(time.monotonic() - began_s < 2.5)
+print(time.monotonic() - began_s < 4.5)
 print(job.created and job.state == "runnable")
 jobs.close()
 """

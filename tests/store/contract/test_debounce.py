@@ -360,3 +360,15 @@ def test_what_makes_no_sense_is_refused(store, wrong):
     with pytest.raises(UsageError, match=r"debounce|postpone_max_ms"):
         store.enqueue([new_job(**fields)])
     assert store.count(Filter()) == 0
+
+
+def test_a_late_follower_of_an_expired_job_expires_when_its_turn_comes(store, clock):
+    """A lease of another pool leaves it; one of its own cancels it, unbegun."""
+    store.enqueue([new_job(unique="u", key="k", expires_in_ms=1)])
+    follower = enqueue(store, delay_ms=1000, expires_in_ms=50_000)
+    assert follower.state is S.WAITING
+    clock.advance(60)
+    assert lease(store, pool="io") == ()
+    assert store.get(follower.id).state is S.RUNNABLE
+    assert lease(store) == ()
+    assert store.get(follower.id).state is S.CANCELED

@@ -263,8 +263,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.store_and_model_agree()
             self.renew(which, anew=True)
         for job in self.jobs.values():
-            can_expire = job.state in {S.PENDING, S.RUNNABLE} and not job.attempt
-            if can_expire and (job.expires_at_ms or now_ms + 1) <= now_ms:
+            if job.state in {S.PENDING, S.RUNNABLE} and job.is_late(now_ms):
                 job.finish(S.CANCELED, now_ms)
         self.pass_texts_on()
         for job in self.jobs.values():
@@ -277,9 +276,16 @@ class StoreMachine(RuleBasedStateMachine):
             and job.kind in KINDS[pool]
             and not self.paused & {("pool", pool), ("kind", job.kind)}
         )
+        taken = [self.jobs[number] for *_, number in best[:limit]]
+        late = [job for job in taken if job.is_late(now_ms)]
         batch = self.stores[which].lease(run, {pool: limit}, KINDS)
         numbers = [self.number_of[one.id] for one in batch.leases]
-        assert numbers == [row[-1] for row in best[:limit]]
+        assert [self.jobs[number] for number in numbers] == [
+            job for job in taken if job not in late
+        ]
+        for job in late:  # it has had its text, and so its turn, in this very lease
+            job.finish(S.CANCELED, now_ms)
+        self.pass_texts_on()
         for one in batch.leases:
             job = self.jobs[self.number_of[one.id]]
             assert one.token > self.last_token
@@ -297,6 +303,8 @@ class StoreMachine(RuleBasedStateMachine):
             job.is_named = not job.until_start and job.is_named
         due_ms = [j.run_at_ms for j in self.jobs.values() if j.state is S.PENDING]
         wait_s = min(due_ms) - now_ms if due_ms else None
+        if late:
+            wait_s = 0
         assert batch.next_due_in_s == (None if wait_s is None else wait_s / 1000)
         return multiple(*batch.leases)
 

@@ -46,6 +46,9 @@ class ModelJob:
     replacements: int = 0
     postponements: int = 0
 
+    def is_late(self, now_ms):
+        return not self.attempt and (self.expires_at_ms or now_ms + 1) <= now_ms
+
     def finish(self, state, now_ms):
         self.state, self.finished_at_ms = state, now_ms
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -364,11 +364,9 @@ class Leasing(SuspectKeeping, MisfitKeeping):
         )
 
     def _expire_late(self, now_ms: int) -> None:
-        expiring = self._database.jobs.expiring
-        for _ in range(STEP_JOBS):
-            rank = expiring.first()
-            if rank is None or time_of(rank) > now_ms:
-                return
+        # As they are now: one that follows one of these may be late as well, later.
+        expiring = self._database.jobs.expiring.lowest(STEP_JOBS)
+        for rank in list(takewhile(lambda rank: time_of(rank) <= now_ms, expiring)):
             self._expire(self._database.jobs[id_of(rank)], now_ms)
 
     def _expire(self, row: Row, now_ms: int) -> None:
