@@ -125,9 +125,11 @@ GRANT INSERT (
   codec, lane, quota_values, payload, step, generation
 ) ON :"schema".jobs TO jobpool_producer;
 
--- To make flows, and to cancel, pause and retry them. Whoever ends a member leaves a note
--- of that. Supervisors do what follows from it.
-GRANT INSERT, UPDATE ON :"schema".flows, :"schema".steps TO jobpool_producer;
+-- To make flows, and to cancel them. Whoever ends a member leaves a note of that.
+-- Supervisors do what follows from it.
+GRANT INSERT ON :"schema".flows, :"schema".steps TO jobpool_producer;
+GRANT UPDATE (state, ending, builder, touched_at_ms) ON :"schema".flows
+TO jobpool_producer;
 GRANT INSERT ON :"schema".edges, :"schema".flow_notes TO jobpool_producer;
 
 -- Whoever makes a job of a lane runnable leaves a note of that.

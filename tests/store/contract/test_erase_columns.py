@@ -3,13 +3,11 @@
 The store in memory has no columns: an erased row is made anew from what stays.
 """
 
-import re
 import sqlite3
 from contextlib import closing
 
 import pytest
 
-from jobpool.store.statements.named_sql import load_queries
 from support.postgres.server import query_of, server
 from support.store.quotas import KIND, enqueue, publish, quota
 from support.store.storing import lease, succeeded
@@ -47,8 +45,6 @@ NOT_A_JOBS = {
     "tenants": "what operators set, until it is removed",
 }
 """Tables whose texts are no job's, and whose they are."""
-UNWRITTEN: set[str] = set()
-"""Tables of features that do not exist: nothing writes them."""
 STAYS = {
     "jobs": {"kind", "pool", "state", "outcome", "supervisor", "slot"},
     "attempts": {"outcome"},
@@ -160,7 +156,7 @@ def test_no_column_of_any_table_keeps_a_secret(store, hand):
     job_id = lived(store)
     filled = set()
     for table, columns in hand.tables().items():
-        if table in NOT_A_JOBS or table in UNWRITTEN:
+        if table in NOT_A_JOBS:
             continue
         owner = "id" if table == "jobs" else "job_id"
         assert owner in columns, f"{table}: whose are its texts?"
@@ -184,21 +180,6 @@ def test_no_column_of_any_table_keeps_a_secret(store, hand):
     assert hand.telling() == filled
     assert store.erase([job_id]) == 1
     assert hand.telling() == set()
-
-
-def test_tables_that_nothing_writes_are_written_by_nothing(store, hand):
-    """Whoever writes one first says here whose its texts are."""
-    database = "sqlite" if hand.is_file else "postgres"
-    prefix = "jobpool_" if hand.is_file else "jobpool\\."
-    written = {
-        found[1]
-        for text in load_queries(database).values()
-        for found in re.finditer(
-            rf"(?:INSERT (?:OR \w+ )?INTO|UPDATE(?: OR \w+)?) {prefix}(\w+)", text
-        )
-    }
-    assert {"jobs", "attempts"} <= written
-    assert written & UNWRITTEN == set()
 
 
 def test_what_an_erased_job_was_counted_by_is_gone(store, hand):

@@ -1,7 +1,6 @@
 """Tables and columns that came later: a move takes along whatever is written."""
 
 import contextlib
-import re
 import sqlite3
 
 import pytest
@@ -12,7 +11,6 @@ from jobpool.store.move.portable_rows import JOB, JOB_LATER, RUN_LATER
 from jobpool.store.opening import open_store
 from jobpool.store.records.operating import Filter
 from jobpool.store.statements import flows, integrity
-from jobpool.store.statements.named_sql import load_queries
 from support.postgres.server import query_of, server
 from support.store.old_stores import STATES, make_old, old_versions
 
@@ -35,10 +33,7 @@ NOT_MOVED = {
     "flow_notes": "of steps, each of which is looked at",
     "waits": "what jobs have waited for there in the last hour",
 }
-UNWRITTEN: set[str] = set()
-"""A move leaves them behind: nothing fills them yet."""
 OF_A_LEASE = {"token", "supervisor", "leased_at_ms", "cancel_requested"}
-UNWRITTEN_OF_JOBS: set[str] = set()
 MADE_ANEW_OF_JOBS = {"lane"}
 VALUES = {
     "quotas": [("stripe", 10.0, 1.0, 20, 8, 99, "ann", "slow", 5)],
@@ -252,21 +247,11 @@ def test_every_table_and_column_is_moved_or_named_here(source_url):
                 " AND name LIKE 'jobpool_%'"
             )
         }
-        assert names == {*moved, *MOVED_OTHERWISE, *NOT_MOVED, *UNWRITTEN}
+        assert names == {*moved, *MOVED_OTHERWISE, *NOT_MOVED}
         for name, columns in moved.items():
             assert set(columns_of(connection, name)) == columns
         left = {*columns_of(connection, "jobs")} - {*JOB} - {*JOB_LATER}
-        assert left == OF_A_LEASE | UNWRITTEN_OF_JOBS | MADE_ANEW_OF_JOBS
-
-
-def test_nothing_writes_what_a_move_leaves_behind():
-    """Whoever begins to write such a table or column moves it from then on."""
-    queries = load_queries("sqlite")
-    for name, text in queries.items():
-        words = set(re.findall(r"\w+", text))
-        assert not words & {f"jobpool_{table}" for table in UNWRITTEN}, name
-        if "jobpool_jobs" in words:
-            assert not words & UNWRITTEN_OF_JOBS, name
+        assert left == OF_A_LEASE | MADE_ANEW_OF_JOBS
 
 
 @pytest.mark.parametrize("version", old_versions("sqlite"))

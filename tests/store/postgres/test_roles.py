@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from jobpool import JobPool
 from jobpool.cli.root import cli
 from jobpool.core.config.settings import Retention
-from jobpool.core.formats import CODECS
+from jobpool.core.formats import CODECS, FLOWS
 from jobpool.core.jobs.job import Debounce, JobState, OnConflict
 from jobpool.errors import FeatureHeldBack, StoreRefused
 from jobpool.operations.erasure import Erase
@@ -29,6 +29,7 @@ from jobpool.store.opening import open_store
 from jobpool.store.records.jobs import Receipt
 from jobpool.store.records.operating import AuditFilter, Filter
 from support.postgres.server import binaries, libpq_url, query_of, server, with_query
+from support.store.flows import step, store_flow
 from support.store.storing import (
     begin_run,
     ended,
@@ -379,6 +380,30 @@ def test_a_producer_ends_a_job_that_another_one_follows(stores):
     assert other.id == two.id
     worker.settle([succeeded(other)])
     worker.end_run("ending")
+
+
+def test_a_producer_has_flows_for_its_users_and_ends_none(stores, url_of):
+    """It builds and cancels them; to pause is for operators, to end for supervisors."""
+    supervisor, producer = stores["supervisor"], stores["producer"]
+    supervisor.require(FLOWS)
+    flow = store_flow(producer, step(0), step(1, 0), job={"kind": "shop.flows"})
+    with pytest.raises(StoreRefused):
+        producer.pause_flow(flow)
+    assert supervisor.flow(flow).row.state == "open"
+    assert producer.cancel_flow(flow)
+    while supervisor.fold().is_short:
+        pass
+    assert supervisor.flow(flow).row.state == "canceled"
+    for statement in (
+        "UPDATE flows SET finished_at_ms = 1",
+        "UPDATE flows SET name = 'mine'",
+        "UPDATE steps SET state = 'done'",
+    ):
+        with (
+            connected(url_of("jobpool_producer")) as hand,
+            pytest.raises(psycopg.errors.InsufficientPrivilege),
+        ):
+            hand.execute(statement)
 
 
 def test_a_replacer_replaces_postpones_and_follows_jobs(stores, url_of):
