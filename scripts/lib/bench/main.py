@@ -19,12 +19,16 @@ from pathlib import Path
 
 from peers import NotMeasured
 
-from bench import admission, fairness, growth, plot, quotas, report
+from bench import admission, fairness, flows, growth, plot, quotas, report
 from bench.report import Sample
 from bench.running import measure
 from bench.sections import FROM_FIGURES, FULL, NEVER, QUICK, SECTIONS, Scale
 
-ALONE = {"growth": growth.samples, "fairness": fairness.samples}
+ALONE = {
+    "growth": growth.samples,
+    "fairness": fairness.samples,
+    "flows": flows.samples,
+}
 COMPARED = {"quotas": quotas.samples, "admission": admission.samples}
 """Sections that may be compared with an older release."""
 NAMES = (*SECTIONS, *ALONE, *COMPARED)

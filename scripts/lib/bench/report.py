@@ -76,6 +76,17 @@ BOUNDS = (
         for system in (US, "jobpool-postgresql")
     ),
     *(
+        Bound("flows", what, system, None, least=least, most=most)
+        for what, least, most in (
+            ("storing 100,000 members: over bulk enqueue", 0.5, None),
+            ("fan-in of 10,000: ends, over plain", 0.7, None),
+            ("fan-in of 10,000: lease and settle, over plain", 0.7, None),
+            ("a hop of a chain: times a pick-up", None, 1.5),
+            ("claim of 64 beside 100,000 open flows: times plain", None, 1.1),
+        )
+        for system in (US, "jobpool-postgresql")
+    ),
+    *(
         Bound("quotas", what, system, None, least=least, most=most)
         for what, least, most in (
             ("no quotas in use: over older", 0.98, None),

@@ -34,6 +34,8 @@ PROGRAMS = {
     "jobpool-postgresql": "on_jobpool.py",
     "quotas": "on_quotas.py",
     "quotas-postgresql": "on_quotas.py",
+    "flows": "on_flows.py",
+    "flows-postgresql": "on_flows.py",
     "limit": "on_limit.py",
     "celery": "on_celery.py",
     "rq": "on_rq.py",
@@ -61,6 +63,7 @@ NEEDS_REDIS = ("celery", "rq")
 ON_POSTGRES = (
     "jobpool-postgresql",
     "quotas-postgresql",
+    "flows-postgresql",
     "pgqueuer",
     "pgqueuer-batched",
 )

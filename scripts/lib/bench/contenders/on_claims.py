@@ -195,6 +195,62 @@ class Claimer:
         """Lease so many, and keep them."""
         return len(self.store.lease(self.run, {POOL: count}, {POOL: kinds}).leases)
 
+    def store_s(self, kind: str, count: int) -> float:
+        """Return how long a bulk enqueue takes, as a stream of bulks."""
+        jobs = [self._job(kind, 0, n) for n in range(count)]
+        began_s = time.perf_counter()
+        for begin in range(0, count, BULK):
+            self.store.enqueue(jobs[begin : begin + BULK])
+        return time.perf_counter() - began_s
+
+    def flow_s(
+        self, kind: str, count: int, steps: int = 1, *, external: bool = False
+    ) -> float:
+        """Return how long it takes to store a flow.
+
+        Args:
+            kind: of its members.
+            count: members, in equal shares of the steps; one more waits for them all.
+            steps: how many can begin at once.
+            external: one more waits for somebody's word, and the last for it too.
+        """
+        from jobpool.core.jobs.flow import (  # noqa: PLC0415 - newer
+            NewFlow,
+            NewStep,
+            When,
+        )
+
+        first = [NewStep(number=n, name=kind) for n in range(steps)]
+        members = [(n % steps, self._job(kind, 0, n)) for n in range(count)]
+        if external:
+            first.append(NewStep(number=steps, name="approval", external=True))
+            members.append((steps, self._job("external.approval", 0, 0)))
+        before = tuple((step.number, When.SUCCEEDED) for step in first)
+        last = NewStep(number=len(first), name="last", after=before)
+        members.append((last.number, self._job(kind, 0, 0)))
+        flow = NewFlow(name="bench", steps=(*first, last))
+        began_s = time.perf_counter()
+        self.store.enqueue_flow(flow, members)
+        return time.perf_counter() - began_s
+
+    def drain(self, kinds: Sequence[str], batch: int, count: int) -> dict[str, float]:
+        """Lease and settle so many jobs; return the seconds that each took."""
+        took_s = dict.fromkeys(("lease", "settle"), 0.0)
+        left = count
+        while left > 0:
+            began_s = time.perf_counter()
+            found = self.store.lease(self.run, {POOL: batch}, {POOL: kinds}).leases
+            leased_s = time.perf_counter()
+            ends = [_succeeded(lease) for lease in found]
+            if not ends:
+                sys.exit(f"bench: no job was leased, and {left} were left")
+            before_s = time.perf_counter()
+            self.store.settle(ends)
+            took_s["settle"] += time.perf_counter() - before_s
+            took_s["lease"] += leased_s - began_s
+            left -= len(ends)
+        return took_s
+
     def close(self) -> None:
         """End the run."""
         self.store.end_run(self.run)
