@@ -278,3 +278,27 @@ def test_results_are_those_of_members_that_succeeded(store):
         (third.id, b"3"),
     ]
     assert store.flow_of(only(store, flow, 1).id).before == (0,)
+
+
+@pytest.mark.parametrize("first", ["first", "last"])
+def test_a_wide_join_waits_for_its_last_step_and_for_nobody_elses(store, first):
+    """Whichever ends last, and however many other steps have not ended."""
+    others = [step(number) for number in range(10)]
+    before = range(10, 30)
+    flow = store_flow(
+        store,
+        *others,
+        *map(step, before),
+        step(30, *before),
+        members=dict.fromkeys(range(10), 1),
+    )
+    waiting = lease(store)
+    mine = waiting[10:] if first == "first" else waiting[:9:-1]
+    for granted in mine[:-1]:
+        store.settle([succeeded(granted)])
+        store.fold()
+        assert states(store, flow)[30] == "closed"
+    store.settle([succeeded(mine[-1])])
+    store.fold()
+    assert states(store, flow)[30] == "ready"
+    assert states(store, flow)[:10] == ["ready"] * 10
