@@ -19,7 +19,7 @@ from pathlib import Path
 
 from peers import NotMeasured
 
-from bench import admission, fairness, flows, growth, plot, quotas, report
+from bench import admission, fairness, flows, growth, many, plot, quotas, report
 from bench.report import Sample
 from bench.running import measure
 from bench.sections import FROM_FIGURES, FULL, NEVER, QUICK, SECTIONS, Scale
@@ -28,6 +28,7 @@ ALONE = {
     "growth": growth.samples,
     "fairness": fairness.samples,
     "flows": flows.samples,
+    "many": many.samples,
 }
 COMPARED = {"quotas": quotas.samples, "admission": admission.samples}
 """Sections that may be compared with an older release."""

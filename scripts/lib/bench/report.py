@@ -75,6 +75,20 @@ BOUNDS = (
         )
         for system in (US, "jobpool-postgresql")
     ),
+    Bound(
+        "many",
+        "8 supervisors: jobs/s, times that of 2",
+        "jobpool-postgresql",
+        None,
+        least=0.95,
+    ),
+    Bound(
+        "many",
+        "8 supervisors: CPU a job, times that of 2",
+        "jobpool-postgresql",
+        None,
+        most=1.15,
+    ),
     *(
         Bound("flows", what, system, None, least=least, most=most)
         for what, least, most in (

@@ -34,6 +34,8 @@ PROGRAMS = {
     "jobpool-postgresql": "on_jobpool.py",
     "quotas": "on_quotas.py",
     "quotas-postgresql": "on_quotas.py",
+    "many": "on_many.py",
+    "many-postgresql": "on_many.py",
     "flows": "on_flows.py",
     "flows-postgresql": "on_flows.py",
     "limit": "on_limit.py",
@@ -64,6 +66,7 @@ ON_POSTGRES = (
     "jobpool-postgresql",
     "quotas-postgresql",
     "flows-postgresql",
+    "many-postgresql",
     "pgqueuer",
     "pgqueuer-batched",
 )
