@@ -45,6 +45,7 @@ class Many(rig.Contender):
     def work(self) -> None:
         """Start the supervisors, and wait until all are at work."""
         lines = ["[pools.cpu]", f"size = {self.workers}", "breaker_after = 0"]
+        lines += ["recycle = 1000000"]  # a child that ends takes its CPU time along
         (rig.directory() / "jobpool.toml").write_text("\n".join(lines) + "\n")
         app = str(rig.HERE / "on_many.py")
         words = ["-m", "jobpool", "run", "--app", app, "--log-level", "error"]
