@@ -17,6 +17,7 @@ class Promise(StrEnum):
     SCHEDULED = "One job for each tick of a [schedule](schedules.md)"
     QUOTAS = "[Quotas](flow-control.md) hold on all hosts"
     SHARES = "[Fair pools](fairness.md) are fair"
+    FLOWS = "Nothing of a [flow](flows.md) begins early, twice or never"
     AT_MOST_ONCE = "At most once on request"
     NO_OVERLAP = "No overlap on one host"
     LATE_OVERLAP = "Overlap on several hosts only after expiry"

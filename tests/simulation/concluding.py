@@ -25,6 +25,7 @@ def conclude(world: World) -> None:
     history.budgets = budgets_of(world.report, world.plan.timeout_s)
     history.stale = world.database.stale
     history.litter = list(_litter(world))
+    history.flows = list(world.flows.final())
     history.permits_left = list(world.quotas.left())
     faults = {fault.what for fault in world.plan.faults}
     fates = {fate.name for job in world.plan.jobs for fate in job.fates}

@@ -329,6 +329,18 @@ class Nemesis:
         """Remove a schedule, and put it again after a while."""
         self._world.schedules.change("remove", fault.where, fault.seconds)
 
+    def cancel_flow(self, fault: Fault) -> None:
+        """Cancel a flow."""
+        self._world.flows.change("cancel", fault.where)
+
+    def pause_flow(self, fault: Fault) -> None:
+        """Pause a flow for a while."""
+        self._world.flows.change("pause", fault.where, fault.seconds)
+
+    def approve(self, fault: Fault) -> None:
+        """Approve the member of an external step, if its turn has come."""
+        self._world.flows.approve(fault.where)
+
     def deploy_quotas(self, fault: Fault) -> None:
         """Deploy the application's second version, with other quotas."""
         del fault

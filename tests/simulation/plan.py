@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from jobpool.core.jobs.flow import NewFlow
 from jobpool.core.rules.quotas.budget import RetryBudget
 from jobpool.core.rules.quotas.definition import Need, Quota, Tenant
 from jobpool.core.rules.quotas.shares import PoolRule
@@ -98,6 +99,15 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     """When its producer makes the same call again; there, a key says that it is."""
 
 
+class FlowPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow to be enqueued."""
+
+    at_s: float
+    flow: NewFlow
+    members: tuple[tuple[int, JobPlan], ...]
+    """With the numbers of their steps."""
+
+
 class SchedulePlan(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule to be put, or one that the application declares."""
 
@@ -161,6 +171,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Polls are rare, so that hours cost little."""
     jobs: tuple[JobPlan, ...]
     faults: tuple[Fault, ...]
+    flows: tuple[FlowPlan, ...] = ()
     schedules: tuple[SchedulePlan, ...] = ()
     quotas: tuple[QuotasPlan, ...] = ()
     """By version of the application; none: it has no quotas."""

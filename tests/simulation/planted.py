@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulation import (
     plantedcore,
+    plantedflows,
     plantedlong,
     plantedquotas,
     plantedschedules,
@@ -16,6 +17,7 @@ __all__ = [
     "BUGS",
     "planted",
     "plantedcore",
+    "plantedflows",
     "plantedlong",
     "plantedquotas",
     "plantedschedules",

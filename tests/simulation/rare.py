@@ -83,6 +83,12 @@ RARE = (
     "a job was deleted",
     "a run that was gone for a day was ended",
     "crashes were too far apart to count together",
+    "a member was dropped",
+    "a flow was succeeded",
+    "a flow was failed",
+    "a flow was canceled",
+    "a flow's key was known",
+    "fault approve",
 )
 
 

@@ -42,6 +42,7 @@ def shrink(result: Result) -> Result:
     _smaller(
         best.plan.schedules, lambda part: fails(replace(best.plan, schedules=part))
     )
+    _smaller(best.plan.flows, lambda part: fails(replace(best.plan, flows=part)))
     _smaller(best.plan.faults, lambda part: fails(replace(best.plan, faults=part)))
     for simpler in ({"supervisors": 1}, {"hooks": False}, {"recycle_jobs": 10_000}):
         fails(replace(best.plan, **simpler))  # type: ignore[arg-type]
@@ -86,6 +87,8 @@ def _lines(result: Result) -> Iterator[str]:
         yield f"  job {job}"
     for schedule in plan.schedules:
         yield f"  schedule {schedule}"
+    for flow in plan.flows:
+        yield f"  flow {flow}"
     yield "what happened:"
     about = (RunBegan, RunEnded, Disturbed)
     records = [

@@ -9,14 +9,16 @@ the history; what was undone does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from jobpool.core.clock import Clock
 from jobpool.core.config.settings import Retention
+from jobpool.core.jobs.flow import EnqueuedFlow, NewFlow
 from jobpool.core.jobs.job import (
     JobState,
+    NewJob,
     PermitAnswer,
     PermitAsk,
     PermitReturn,
@@ -32,14 +34,18 @@ from jobpool.errors import FeatureHeldBack, OutcomeUnknown, StoreUnavailable
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.memory.tables.rows import Row
+from jobpool.store.records.flows import Folded
 from jobpool.store.records.jobs import LeaseBatch, Receipt
 from jobpool.store.records.schedules import Published, Ticked
 from simulation.fairness import dealt, given_back
 from simulation.host import RunPath
 from simulation.kernel import Kernel, Process
 from support.store.history import (
+    Approved,
     Deleted,
+    Dropped,
     Expired,
+    FlowCanceled,
     Granted,
     Operated,
     Record,
@@ -142,6 +148,19 @@ class Link:
 
 class SimDatabase(MemoryDatabase):
     """The database. It never forks here, so it need not check the pid at every turn."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.canceled: list[int] = []
+        """Members of flows that were canceled within this transaction."""
+
+    def put_job(self, former: Row | None, row: Row) -> None:
+        """See `MemoryDatabase.put_job`."""
+        super().put_job(former, row)
+        if row.step is not None and former is not None:
+            canceled = JobState.CANCELED
+            if row.state is canceled and former.state is not canceled:
+                self.canceled.append(row.id)
 
     def check_process(self) -> None:
         """See `MemoryDatabase.check_process`."""
@@ -247,6 +266,7 @@ class SimStore(MemoryStore):
     ) -> LeaseBatch:
         """See `Store.lease`."""
         with self.transaction():
+            self._world.database.canceled.clear()
             batch = super().lease(
                 run_id,
                 wanted,
@@ -258,6 +278,7 @@ class SimStore(MemoryStore):
             )
             self._world.versions.leased(self._database.runs[run_id], len(batch.leases))
             self._tells_outdated = batch.outdated
+            self._note_dropped()
             for lease in batch.leases:
                 self._note(
                     Granted(
@@ -354,6 +375,57 @@ class SimStore(MemoryStore):
                         Deleted(at_s=self._now_s(), job=row.id, store_ms=store_ms)
                     )
         return count
+
+    # -- flows -------------------------------------------------------------------------
+
+    def enqueue_flow(
+        self,
+        flow: NewFlow,
+        members: Iterable[tuple[int, NewJob]],
+        connection: Any = None,
+        *,
+        wakes: bool = False,
+    ) -> EnqueuedFlow:
+        """See `Store.enqueue_flow`."""
+        with self.transaction():
+            stored = super().enqueue_flow(flow, members, connection, wakes=wakes)
+            if stored.created:
+                self._note(self._world.flows.stored(flow, stored.id))
+        return stored
+
+    def fold(self, limit: int = 1000) -> Folded:
+        """See `Store.fold`."""
+        with self.transaction():
+            self._world.database.canceled.clear()
+            folded = super().fold(limit)
+            self._note_dropped()
+        return folded
+
+    def cancel_flow(self, flow_id: int) -> bool:
+        """See `Store.cancel_flow`."""
+        with self.transaction():
+            is_done = super().cancel_flow(flow_id)
+            if is_done:
+                self._note(FlowCanceled(at_s=self._now_s(), flow=flow_id))
+        return is_done
+
+    def approve(
+        self, job_id: int, result: bytes | None = None, codec: str | None = None
+    ) -> bool:
+        """See `Store.approve`."""
+        with self.transaction():
+            is_done = super().approve(job_id, result, codec)
+            if is_done:
+                self._note(Approved(at_s=self._now_s(), job=job_id))
+        return is_done
+
+    def _note_dropped(self) -> None:
+        """Note which members a fold has canceled, which is the only one to do so."""
+        expired = {one.job for one in self._written if type(one) is Expired}
+        for job in self._world.database.canceled:
+            if job not in expired:
+                self._world.sometimes["a member was dropped"] += 1
+                self._note(Dropped(at_s=self._now_s(), job=job))
 
     # -- quotas ------------------------------------------------------------------------
 
@@ -518,7 +590,8 @@ for _name in (
     "renew",
     "confirm",
     "end_run",
-    "fold",
+    "pause_flow",
+    "resume_flow",
     "grant_format",
     "open_runs",
     "expired_runs",

@@ -119,6 +119,7 @@ class SimHousekeeping(_Green, Housekeeping):
             self._breakers: housekeeping.BREAKERS_EVERY_S,
             self._formats: housekeeping.FORMATS_EVERY_S,
             self._tick: housekeeping.TICK_EVERY_S,
+            self._fold: housekeeping.FOLD_EVERY_S,
             self._ticking.publish: housekeeping.PUBLISH_EVERY_S,
         }
         for turn in self._turns:
@@ -446,6 +447,7 @@ def check_often(
     quiet_s: float = 0.0,
     checks_s: float = 0.0,
     ticks: bool = False,
+    folds_s: float | None = None,
     polls: bool = False,
 ) -> None:
     """Let supervisors that start from now on check as often as really, or rarely.
@@ -456,6 +458,7 @@ def check_often(
         quiet_s: between two checks of what only changes while things go wrong.
         checks_s: nothing but renewals is done more often.
         ticks: there are schedules: they are kept as really.
+        folds_s: between two looks at flows; None: there are none.
         polls: the store is asked for jobs at least as often as really.
     """
     cancels_s, host_s = (max(each_s, quiet_s) for each_s in _COARSE_S[2:4])
@@ -466,7 +469,9 @@ def check_often(
         least_s = checks_s if name not in {"FACTOR", "RENEW_EVERY_S"} else 0.0
         is_real = often or (ticks and name in {"TICK_EVERY_S", "PUBLISH_EVERY_S"})
         is_real = is_real or (polls and name == "LAST_S")
-        setattr(module, name, real if is_real else max(rare, least_s))
+        is_fold = name == "FOLD_EVERY_S" and folds_s is not None
+        rarely = max(real, folds_s or 0.0) if is_fold else max(rare, least_s)
+        setattr(module, name, real if is_real else rarely)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from jobpool.supervisor.machine import inputs as inp
 from simulation.application import call_of, report_of, settings_of
 from simulation.completing import Completions
 from simulation.concluding import conclude
+from simulation.flows import Flows
 from simulation.host import Host, HostClock, RunDir, RunPath, StoreClock, Tree
 from simulation.kernel import EVENTS_MAX, LONG_EVENTS_MAX, Endless, Kernel, Process
 from simulation.nemesis import Nemesis
@@ -49,6 +50,7 @@ END_S = 300.0
 QUIET_TTL_S = 300.0
 QUIET_PAUSE_S = 60.0
 QUIET_CHECKS_S = 600.0
+QUIET_FOLDS_S = 30.0
 """Nearly all that supervisors did in the quiet was to ask for kinds that are held."""
 AGAIN_S = 1.0
 SNOOZE_S = 0.01
@@ -93,6 +95,7 @@ class World:
         self.schedules.declare()
         self.quotas = Quotas(self)
         self.quotas.declare()
+        self.flows = Flows(self)
         self._plans: dict[str, JobPlan] = {}
         self.snoozed: Counter[int] = Counter()
         """How often each job has said "not yet"."""
@@ -119,6 +122,7 @@ class World:
                 ttl_s=self.plan.ttl_s,
                 checks_s=self.plan.checks_s,
                 ticks=self.schedules.has_any,
+                folds_s=0.0 if self.flows.has_any else None,
                 polls=self.quotas.has_any,
             )
             try:
@@ -140,6 +144,7 @@ class World:
             kernel.at(fault.at_s, lambda f=fault: self.nemesis.do(f))
         self.schedules.begin(self._change_schedule)
         self.quotas.begin()
+        self.flows.begin()
         kernel.run(plan.quiet_at_s)
         self._restless = False
         if self.versions.are_mixed:
@@ -179,6 +184,7 @@ class World:
             quiet_s=QUIET_CHECKS_S,
             checks_s=self.plan.checks_s,
             ticks=not self.schedules.are_over,
+            folds_s=QUIET_FOLDS_S if self.flows.has_any else None,
         )
 
     def _tick_rarely(self, ttl_s: float) -> None:
@@ -214,11 +220,12 @@ class World:
     # -- producers ---------------------------------------------------------------------
 
     def _produce(self, call: str, job: JobPlan) -> None:
-        self._plans[call] = job
         self.kernel.spawn(self._producer, lambda: self._enqueue(call, job))
 
-    def _enqueue(self, call: str, job: JobPlan) -> None:
-        new = NewJob(
+    def new_job(self, call: str, job: JobPlan) -> NewJob:
+        """Return a planned job as a producer hands it in, and keep its plan."""
+        self._plans[call] = job
+        return NewJob(
             kind=job.kind,
             pool=job.pool,
             payload=self.payload(call, job.value),
@@ -231,6 +238,9 @@ class World:
             expires_in_ms=job.expires_in_ms,
             max_attempts=job.max_attempts,
         )
+
+    def _enqueue(self, call: str, job: JobPlan) -> None:
+        new = self.new_job(call, job)
         for _ in range(3):
             answer, number, created = "refused", 0, False
             try:

@@ -4,11 +4,10 @@ The account knows nothing of notes: it derives from the ends of members, each ti
 how each step has ended, and so which members may have begun.
 """
 
-from collections import Counter
-
 from hypothesis import strategies as st
 
 from jobpool.core.jobs.flow import Failure, Hook, NewStep, When
+from support.store.flow_account import SEEN, Account
 from support.store.flows import died, member, new_flow, step, unfinished
 from support.store.storing import lease, succeeded
 
@@ -32,65 +31,6 @@ def flows(draw):
     members = [draw(st.integers(0, 2)) for _ in steps]
     failure = draw(st.sampled_from(Failure))
     return new_flow(*steps, failure=failure), members
-
-
-class Account:
-    """What is known of a flow: how its members have ended.
-
-    Args:
-        flow: as it was stored.
-        members: how many each step has.
-    """
-
-    def __init__(self, flow, members):
-        self.flow = flow
-        self.members = members
-        self.ends = {one.number: [] for one in flow.steps}
-        """Of each step: whether it succeeded, of each member that has ended."""
-        self.begun = Counter()
-
-    def outcome(self, number):
-        """Return how a step has ended, a key of `SEEN`; None: it has not."""
-        one = self.flow.steps[number]
-        before = [(self.outcome(n), when) for n, when in one.after]
-        if any(outcome is None for outcome, _ in before):
-            return None
-        missed = [outcome for outcome, when in before if not _holds(outcome, when)]
-        if missed:
-            has_failed = any(_has_failed(outcome) for outcome in missed)
-            return "skipped: failed" if has_failed else "skipped"
-        if len(self.ends[number]) < self.members[number]:
-            return None
-        return "succeeded" if all(self.ends[number]) else "failed"
-
-    def may_begin(self, number):
-        """Say whether a plain step's members may have begun."""
-        one = self.flow.steps[number]
-        outcomes = [(self.outcome(n), when) for n, when in one.after]
-        return all(outcome and _holds(outcome, when) for outcome, when in outcomes)
-
-    def plain(self):
-        """Return the outcomes of all plain steps."""
-        steps = self.flow.steps
-        return [self.outcome(one.number) for one in steps if one.hook is None]
-
-
-def _has_failed(outcome):
-    return outcome in ("failed", "skipped: failed")
-
-
-def _holds(outcome, when):
-    if when is When.FINISHED:
-        return True
-    return _has_failed(outcome) if when is When.FAILED else outcome == "succeeded"
-
-
-SEEN = {
-    "succeeded": ("done", False),
-    "failed": ("done", True),
-    "skipped": ("skipped", False),
-    "skipped: failed": ("skipped", True),
-}
 
 
 def live(store, clock, data):

@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
+from jobpool.core.jobs.flow import NewFlow
+
 R = TypeVar("R", bound="Record")
 
 
@@ -260,6 +262,33 @@ class Overtook(Record, frozen=True, kw_only=True, gc=False):
     text: str
 
 
+class FlowStored(Record, frozen=True, kw_only=True, gc=False):
+    """The store has committed a flow."""
+
+    flow: int
+    declared: NewFlow
+    members: tuple[tuple[int, ...], ...]
+    """The jobs of each step."""
+
+
+class FlowCanceled(Record, frozen=True, kw_only=True, gc=False):
+    """The store has committed that somebody cancels a flow."""
+
+    flow: int
+
+
+class Dropped(Record, frozen=True, kw_only=True, gc=False):
+    """A member of a flow was canceled for what became of the flow, or for its time."""
+
+    job: int
+
+
+class Approved(Record, frozen=True, kw_only=True, gc=False):
+    """Somebody has approved the member of an external step."""
+
+    job: int
+
+
 class Budgets(msgspec.Struct, frozen=True, kw_only=True):
     """What a kind's jobs may spend, as its application says."""
 
@@ -291,6 +320,18 @@ class FinalJob(msgspec.Struct, frozen=True, kw_only=True):
     """Token and outcome of the stored attempts, none of which succeeded."""
 
 
+class FinalFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """A flow as it stands at the end."""
+
+    flow: int
+    state: str
+    ending: str | None
+    """Why nothing more of it was to begin: ``fail``, ``cancel``."""
+    is_over: bool
+    steps: tuple[tuple[str, bool], ...]
+    """Of each step its state, and whether it has failed."""
+
+
 class Keeping(msgspec.Struct, frozen=True, kw_only=True):
     """How long jobs that are over are kept."""
 
@@ -311,6 +352,7 @@ class History(msgspec.Struct, kw_only=True):
     """Leases end by time."""
     records: list[Record] = []
     jobs: list[FinalJob] = []
+    flows: list[FinalFlow] = []
     budgets: dict[str, Budgets] = {}
     """By kind."""
     stale: int | None = None

@@ -12,6 +12,7 @@ cannot see what an invariant is about gives records without it, and nothing is s
     I17 parity         I18 truth          I19 restart-safe  I20 caps
     I21 rates          I22 throttles      I23 no idleness    I24 permits return
     I25 shares         I26 aging         I27 retry budgets
+    I28 flows
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from typing import NamedTuple
 from support.machine.deaths import long_killers, unjust_losses
 from support.machine.verdicts import unjust_verdicts
 from support.store.deletions import wrong_deletions
+from support.store.flow_history import wrong_flows
 from support.store.history import (
+    Approved,
     Called,
     Deleted,
     Disturbed,
+    Dropped,
     Ended,
     Expired,
     Gone,
@@ -72,6 +76,7 @@ CHECKED_BY: Mapping[str, tuple[str, ...]] = {
     "I25": ("simulation", "store conformance"),
     "I26": ("simulation", "store conformance"),
     "I27": ("simulation", "store conformance"),
+    "I28": ("simulation", "property", "store conformance"),
 }
 
 
@@ -144,8 +149,10 @@ def _state_after(record: object) -> tuple[int, str] | None:
         return record.job, "leased"
     if type(record) is Operated:
         return record.job, record.after
-    if type(record) is Expired:
+    if type(record) is Expired or type(record) is Dropped:
         return record.job, "canceled"
+    if type(record) is Approved:
+        return record.job, "succeeded"
     return None
 
 
@@ -415,6 +422,12 @@ def shares(history: History) -> Iterator[Violation]:
         yield Violation(*found)
 
 
+def flows(history: History) -> Iterator[Violation]:
+    """I28: no member begins early, none that is to begin does not, every flow ends."""
+    for job, text in wrong_flows(history):
+        yield Violation("I28", job, text)
+
+
 RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
     no_loss,
     no_invention,
@@ -432,4 +445,5 @@ RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
     cancel,
     quotas,
     shares,
+    flows,
 )
