@@ -279,6 +279,8 @@ async def uses_async() -> None:
     job = await thumbnail.options(connection=None).enqueue_async("a", width=3)
     assert_type(job, Job[str])
     assert_type(await fetch.enqueue_async("u"), Job[bytes])
+    assert_type(await jobs.flow("report").enqueue_async(), FlowRun[Any])
+    assert_type(await jobs.chain(fetch.call("u")).enqueue_async(), FlowRun[bytes])
     assert_type(await fetch("u"), bytes)
 
 

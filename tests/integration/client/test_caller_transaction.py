@@ -231,6 +231,25 @@ def test_an_open_transaction_is_not_begun_again(plain, jobs, add):
             rollback()
 
 
+def test_a_flow_joins_a_transaction_on_an_asynchronous_connection(
+    jobs, plain, add, count
+):
+    """It vanishes with a rollback, and is there once the transaction commits."""
+
+    async def on_psycopg():
+        async with await psycopg.AsyncConnection.connect(plain) as connection:
+            for end in (connection.rollback, connection.commit):
+                flow = jobs.flow("sums", key="k")
+                flow.add(add.call(1), after=flow.add(add.call(2)))
+                run = await flow.enqueue_async(connection=connection)
+                assert run.created
+                assert count() == 0
+                await end()
+            assert count() == 2
+
+    asyncio.run(on_psycopg())
+
+
 def test_asynchronous_connections(plain, add, count):
     """enqueue_async joins psycopg's and SQLAlchemy's transactions.
 

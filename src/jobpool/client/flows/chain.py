@@ -64,6 +64,11 @@ class Chain(Generic[R_co]):
         self._end()
         return self._flow.enqueue(connection=connection)
 
+    async def enqueue_async(self, *, connection: Any = None) -> FlowRun[R_co]:
+        """Store the chain without blocking the event loop; otherwise as `enqueue`."""
+        self._end()
+        return await self._flow.enqueue_async(connection=connection)
+
     def _end(self) -> None:
         if self._goes_on:
             raise UsageError(

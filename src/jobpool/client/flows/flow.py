@@ -290,6 +290,20 @@ class Flow:
         self._spent = "this flow was stored already"
         return self._run_of(stored)
 
+    async def enqueue_async(self, *, connection: Any = None) -> FlowRun[Any]:
+        """Store the flow without blocking the event loop; otherwise as `enqueue`.
+
+        Its generators are consumed in a thread.
+
+        Args:
+            connection: as for `enqueue`, also an asynchronous one.
+        """
+        from jobpool.store.callers import async_bridge  # noqa: PLC0415 - see there
+
+        return await async_bridge.call_async(
+            connection, lambda stand_in: self.enqueue(connection=stand_in)
+        )
+
     def _members(
         self, streams: Iterable[Iterator[Any]]
     ) -> Iterator[tuple[int, NewJob]]:

@@ -1,6 +1,8 @@
 """Flows as they are built: what is stored of them, and what is refused."""
 
+import asyncio
 import json
+import threading
 
 import pytest
 
@@ -296,3 +298,26 @@ def test_a_flow_that_could_not_be_stored_can_be_tried_again(jobs, add, monkeypat
     assert flow.enqueue().id == 7
     with pytest.raises(UsageError, match="generators of this flow are used up"):
         streamed.enqueue()
+
+
+def test_an_asynchronous_enqueue_stores_the_same_in_another_thread(store, jobs, add):
+    """Of flows and chains; a second one is refused, as of `enqueue`."""
+    consumed_in = []
+
+    def calls():
+        consumed_in.append(threading.get_ident())
+        yield add.call(1)
+
+    flow = jobs.flow("report")
+    flow.add_many(calls())
+    run = asyncio.run(flow.enqueue_async())
+    chain = jobs.chain(add.call(2))
+    asyncio.run(chain.enqueue_async())
+    (_, first, _), (_, second, _) = store.made
+    assert names(first) == [(0, {"a": 1})]
+    assert names(second) == [(0, {"a": 2})]
+    assert run.ref == "flow-7-x"
+    assert len(consumed_in) == 1
+    assert threading.get_ident() not in consumed_in
+    with pytest.raises(UsageError, match="was stored already"):
+        asyncio.run(flow.enqueue_async())
