@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobpool.client.encoding import Encoding
 from jobpool.core.application.current import Channel, channel
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from jobpool.core.jobs.flow import EnqueuedFlow, NewFlow
     from jobpool.store.protocol import Store
 
+T = TypeVar("T")
 RUN_MARKER = "JOBPOOL_RUN"
 """Set in the environment of every process that a supervisor starts."""
 
@@ -110,11 +111,22 @@ class Gateway:
         self, jobs: Sequence[NewJob], connection: Any = None
     ) -> list[Enqueued]:
         """Store jobs without blocking the event loop; otherwise as `enqueue`."""
-        from jobpool.store.callers import async_bridge  # noqa: PLC0415 - see there
-
-        return await async_bridge.call_async(
+        return await self.in_thread(
             connection, lambda stand_in: self.enqueue(jobs, stand_in)
         )
+
+    async def in_thread(self, connection: Any, function: Callable[[Any], T]) -> T:
+        """Call what enqueues in a thread, with a stand-in for the connection.
+
+        Raises:
+            UsageError: it would wait for the transaction of this thread, of which
+                the other one knows nothing.
+        """
+        from jobpool.store.callers import async_bridge  # noqa: PLC0415 - see there
+
+        if connection is None and channel() is None:
+            self.refuse_in_transaction("enqueue")
+        return await async_bridge.call_async(connection, function)
 
     def _joined(self, connection: Any) -> Any:
         """Return what is behind the caller's connection, on which jobs are written."""

@@ -3,10 +3,12 @@
 Also jobs beside it, which would wait for it: a wait that could never end is refused.
 """
 
+import asyncio
 import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -326,3 +328,25 @@ def test_on_postgresql_the_tables_are_made_beside_the_transaction(level):
     assert work.enqueue(2).id == 2
     jobs.close()
     server().drop(url)
+
+
+def test_an_asynchronous_enqueue_beside_a_transaction_is_refused(tmp_path):
+    """Of jobs and of flows, in the thread that has the transaction."""
+    path = tmp_path / "queue.db"
+    jobs = JobPool(f"sqlite:///{path}")
+
+    @jobs.job("cpu", kind="add")
+    def add(a: int) -> int:
+        return a
+
+    add.enqueue(0)
+    flow = jobs.flow("sums")
+    flow.add(add.call(1))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for enqueue in (lambda: add.enqueue_async(1), flow.enqueue_async):
+            with (
+                jobs.transaction(connection),
+                pytest.raises(UsageError, match="would wait for that transaction"),
+            ):
+                asyncio.run(enqueue())
+    jobs.close()

@@ -298,9 +298,7 @@ class Flow:
         Args:
             connection: as for `enqueue`, also an asynchronous one.
         """
-        from jobpool.store.callers import async_bridge  # noqa: PLC0415 - see there
-
-        return await async_bridge.call_async(
+        return await self._gateway.in_thread(
             connection, lambda stand_in: self.enqueue(connection=stand_in)
         )
 
