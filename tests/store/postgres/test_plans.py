@@ -127,7 +127,25 @@ OF_SCHEDULE = {
     "schedules_pkey": "id",
 }
 
+OF_STEP = {
+    "jobs_of_step": "step",
+    "jobs_of_flow_step": "step",
+    "jobs_waiting": "step",
+    "jobs_bad": "step",
+}
+ENDINGS = json.dumps([[n, "a step before it has failed"] for n in range(1, BATCH)])
+
 RULES = {
+    "flow_steps": Rule({"steps": IDS}, OF_STEP),
+    "cancel_members": Rule(
+        {"rows": ENDINGS, "limit": 1000, "now_ms": NOW_MS}, OF_STEP | PKEY
+    ),
+    "stop_members": Rule({"steps": IDS}, OF_STEP | PKEY),
+    "missed_members": Rule({"steps": IDS, "stopped": IDS}, OF_STEP),
+    "hold_members": Rule({"flow": 7, "now_ms": NOW_MS}, OF_STEP | PKEY),
+    "approve_member": Rule(
+        {"id": 7, "now_ms": NOW_MS, "codec": None, "result": b"1"}, PKEY
+    ),
     "lease_candidates": Rule(
         {"run_id": "run-1", "now_ms": NOW_MS}
         | {"pool": "cpu", "kinds": KINDS, "limit": 64},

@@ -170,7 +170,8 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::json
 
 -- name: flow_steps
 -- Steps, and how their members are: id, flow, state, failed, hook, external, timeout,
--- until, whether one has not ended, whether one waits, whether one is bad.
+-- until, whether one has not ended, whether one waits, whether one is bad. Not by EXISTS:
+-- that may read the waiting members of all flows, if statistics say that there are none.
 SELECT
   s.id,
   s.flow,
@@ -180,18 +181,22 @@ SELECT
   s.is_external,
   s.timeout_ms,
   s.until_ms,
-  EXISTS (
+  (
     SELECT 1
     FROM jobpool.jobs AS j
     WHERE j.step = s.id AND j.step IS NOT NULL AND j.finished_at_ms IS NULL
-  ),
-  EXISTS (SELECT 1 FROM jobpool.jobs AS w WHERE w.step = s.id AND w.state = 'waiting'),
-  EXISTS (
+    LIMIT 1
+  ) IS NOT NULL,
+  (
+    SELECT 1 FROM jobpool.jobs AS w WHERE w.step = s.id AND w.state = 'waiting' LIMIT 1
+  ) IS NOT NULL,
+  (
     SELECT 1
     FROM jobpool.jobs AS b
     WHERE b.step = s.id AND b.step IS NOT NULL AND b.replaced_by IS NULL
       AND b.state || '' IN ('dead', 'quarantined', 'canceled')
-  )
+    LIMIT 1
+  ) IS NOT NULL
 FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
 JOIN jobpool.steps AS s ON s.id = wanted.value::bigint
 
@@ -297,7 +302,7 @@ WHERE id IN (
 -- that run and were not asked to stop: others held their rows.
 SELECT wanted.value::bigint
 FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
-WHERE EXISTS (
+WHERE (
   SELECT 1
   FROM jobpool.jobs AS j
   WHERE j.step = wanted.value::bigint AND j.step IS NOT NULL AND j.finished_at_ms IS NULL
@@ -310,7 +315,8 @@ WHERE EXISTS (
         )
       )
     )
-)
+  LIMIT 1
+) IS NOT NULL
 
 -- name: flows_left
 -- Of flows: id, whether plain steps have not ended, whether any have not, whether plain
@@ -425,7 +431,7 @@ SET
   attempt = greatest(attempt, 1),
   codec = %(codec)s::text,
   result = %(result)s::bytea
-WHERE id = %(id)s AND state = 'waiting'
+WHERE id = %(id)s AND state || '' = 'waiting'
 
 -- name: unended_steps
 -- Of flows, some: plain steps and hooks.
