@@ -309,6 +309,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     counts, and this unsuccessful settlement charges nothing."""
     followup: NewJob | None = None
     """A hook's job, stored in the same transaction if the settlement is accepted."""
+    added: tuple[NewJob, ...] = ()
+    """Members that the job, which has succeeded, adds to its own step, likewise."""
     suspect: bool | None = None
     """Whether the job is a suspect from now on; None: unchanged."""
     began_s: float | None = None

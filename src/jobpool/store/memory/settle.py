@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from jobpool.core.clock import Clock
+from jobpool.core.jobs.flow import ENDED_STEPS
 from jobpool.core.jobs.job import (
     TIME_MAX_MS,
     Attempt,
     JobState,
+    NewJob,
     PastAttempt,
     Progress,
     Settlement,
@@ -20,7 +22,7 @@ from jobpool.core.jobs.outcome import Charge, Outcome
 from jobpool.core.rules.lifecycle import TRANSITIONS
 from jobpool.errors import JobpoolBug
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.enqueue import Enqueueing
+from jobpool.store.memory.enqueue import Enqueueing, new_row
 from jobpool.store.memory.quotas.in_force import in_force
 from jobpool.store.memory.quotas.permits import PermitKeeping
 from jobpool.store.memory.quotas.shares import give_back
@@ -32,6 +34,7 @@ from jobpool.store.statements.moment import Moment
 from jobpool.store.statements.validation import (
     COUNT_MAX,
     MEMORY_MAX_BYTES,
+    check_added,
     check_new_jobs,
     clean_text,
     fit_code,
@@ -65,6 +68,8 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping, PermitKeeping):
             now_ms = self._clock.utc_ms()
             followups = [s.followup for s in settlements if s.followup is not None]
             check_new_jobs(followups, now_ms)
+            for settlement in settlements:
+                check_added(settlement.added, now_ms)
             receipts = [self._settle_one(s, now_ms) for s in settlements]
             if stale := receipts.count(_STALE):
                 self._database.count_stale(stale)
@@ -100,9 +105,22 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping, PermitKeeping):
         if s.followup is not None:
             # Never refused for the queue's depth: the settlement would be refused too.
             self._insert([s.followup], now_ms)
+        if s.added and s.state is _SUCCEEDED:
+            self._store_added(settled, s.added, now_ms)
         if s.fits:
             self._forget_misfits([s.id])
         return _ACCEPTED if s is end else Receipt.HANDED_ON
+
+    def _store_added(self, adder: Row, jobs: Sequence[NewJob], now_ms: int) -> None:
+        """Store what a member adds to its step, as `operations.flows.adding` says."""
+        if adder.step is None:
+            self._insert(jobs, now_ms)
+            return
+        has_ended = self._database.steps[adder.step].state in ENDED_STEPS
+        for job in jobs:
+            row = new_row(self._database.jobs.take_id(), job, now_ms)
+            state = row.state if has_ended else JobState.WAITING
+            self._database.put_job(None, _replace(row, step=adder.step, state=state))
 
     def _end_lease(self, row: Row, s: Settlement, now_ms: int) -> None:
         """Let go what the lease had of quotas and shares."""

@@ -11,15 +11,24 @@ import msgspec
 from jobpool.core.jobs.job import UNFINISHED, JobState, Progress, Settlement, Start
 from jobpool.core.jobs.outcome import Charge, Outcome
 from jobpool.store.operations.enqueue import Enqueueing
+from jobpool.store.operations.flows.adding import added_by
+from jobpool.store.operations.flows.members import Member
 from jobpool.store.operations.quotas.permits import PermitKeeping
 from jobpool.store.operations.repair import TRIES, Repairing
 from jobpool.store.operations.set_apart.misfits import handed_on
 from jobpool.store.records.jobs import Receipt
 from jobpool.store.statements.integrity import RowRefused, why
 from jobpool.store.statements.moment import Moment
-from jobpool.store.statements.parameters import Blobs, as_json, newest_beats
+from jobpool.store.statements.parameters import (
+    CHUNK_JOBS,
+    Blobs,
+    as_json,
+    chunks,
+    newest_beats,
+)
 from jobpool.store.statements.session import Database, OwnSession, Session
 from jobpool.store.statements.validation import (
+    check_added,
     check_new_jobs,
     clean_text,
     fit_code,
@@ -42,6 +51,10 @@ class Settling(PermitKeeping, Repairing, Enqueueing):
     _database: Database
     _HELD_ELSEWHERE: ClassVar[str | None] = None
     """The query for leases locked by other transactions, where that can happen."""
+
+    @abstractmethod
+    def _insert_members(self, session: Session, members: Sequence[Member]) -> None:
+        """Store checked members of flows, in order."""
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
         """See `Store.settle`."""
@@ -84,6 +97,8 @@ class Settling(PermitKeeping, Repairing, Enqueueing):
         with self._database.writing() as session:
             now = self._database.moment(session)
             check_new_jobs([s.followup for s in settlements if s.followup], now.ms)
+            for settlement in settlements:
+                check_added(settlement.added, now.ms)
             for places in _rounds(settlements):
                 batch = [settlements[place] for place in places]
                 known = self._settle_round(session, batch, now)
@@ -143,7 +158,20 @@ class Settling(PermitKeeping, Repairing, Enqueueing):
             # Never refused for the queue's depth: the settlement would be refused too.
             self._depth.add(session, len(hooks))
             self._insert(session, hooks)
+        self._store_added(session, won)
         return done_at_once | known
+
+    def _store_added(self, session: OwnSession, won: Sequence[Settlement]) -> None:
+        """Store what members add to their steps; never refused, as hooks are not."""
+        adders = [s for s in won if s.added and s.state is JobState.SUCCEEDED]
+        if not adders:
+            return
+        self._depth.add(session, sum(len(s.added) for s in adders))
+        members, others = added_by(session, adders)
+        for start in range(0, len(members), CHUNK_JOBS):
+            self._insert_members(session, members[start : start + CHUNK_JOBS])
+        for chunk in chunks(others):
+            self._insert(session, chunk)
 
     def _succeed(
         self, session: OwnSession, settlements: Sequence[Settlement], now: Moment
@@ -305,12 +333,13 @@ def _output_row(s: Settlement, now: Moment) -> tuple[Any, ...]:
 
 
 def _is_plain(s: Settlement) -> bool:
-    """Say whether a success has no charge, no message and no follow-up job."""
+    """Say whether a success has no charge, no message and no jobs that follow it."""
     evidence = s.evidence
     return (
         s.state is JobState.SUCCEEDED
         and s.outcome is Outcome.SUCCEEDED
         and s.followup is None
+        and not s.added
         and s.suspect is None
         and s.charge == _NO_CHARGE
         and evidence.reason is None

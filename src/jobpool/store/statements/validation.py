@@ -63,6 +63,26 @@ def check_new_jobs(jobs: Sequence[NewJob], now_ms: int | None) -> None:
             raise UsageError(f"{which}{complaint}; nothing was enqueued")
 
 
+def unfit_for_flow(job: NewJob) -> str | None:
+    """Say what keeps a job from being a member of a flow; None: nothing."""
+    if job.key is not None or job.unique is not None or job.debounce is not None:
+        return "a member has no key= and no unique= of its own: its flow has a key"
+    if job.run_at_ms is not None:
+        return (
+            "a member's time is counted from when the steps before it have ended, so "
+            "that it cannot be absolute; give delay="
+        )
+    return None
+
+
+def check_added(jobs: Sequence[NewJob], now_ms: int | None) -> None:
+    """Refuse what cannot be added to a step, otherwise as `check_new_jobs`."""
+    check_new_jobs(jobs, now_ms)
+    for job in jobs:
+        if problem := unfit_for_flow(job):
+            raise UsageError(f"{job.kind}: {problem}; nothing was added")
+
+
 def check_new_flow(flow: NewFlow) -> None:
     """Refuse a flow whose texts or times no store could hold.
 

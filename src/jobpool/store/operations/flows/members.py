@@ -10,6 +10,7 @@ from jobpool.core.jobs.flow import NewFlow
 from jobpool.core.jobs.job import JobState, NewJob
 from jobpool.errors import UsageError
 from jobpool.store.operations.enqueue import job_rows
+from jobpool.store.statements.validation import unfit_for_flow
 
 
 class Member(NamedTuple):
@@ -66,11 +67,4 @@ def checked_members(
 def _problem(flow: NewFlow, number: int, job: NewJob) -> str | None:
     if type(number) is not int or not 0 <= number < len(flow.steps):
         return f"a member of step {number!r}, which the flow does not have"
-    if job.key is not None or job.unique is not None or job.debounce is not None:
-        return "a member has no key= and no unique= of its own: its flow has a key"
-    if job.run_at_ms is not None:
-        return (
-            "a member's time is counted from when the steps before it have ended, so "
-            "that it cannot be absolute; give delay="
-        )
-    return None
+    return unfit_for_flow(job)

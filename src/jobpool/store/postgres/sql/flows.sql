@@ -76,6 +76,13 @@ FROM (
   ORDER BY place
 ) AS ordered
 
+-- name: steps_of_adders
+-- Of jobs that are members: id, step, generation, whether the step has ended.
+SELECT j.id, j.step, j.generation, s.state IN ('done', 'skipped')
+FROM jobpool.jobs AS j
+JOIN jobpool.steps AS s ON s.id = j.step
+WHERE j.id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+
 -- name: note_steps
 -- They are to be looked at.
 INSERT INTO jobpool.flow_notes (step)

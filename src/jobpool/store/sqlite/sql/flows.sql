@@ -76,6 +76,13 @@ FROM json_each(:rows) AS new
 ORDER BY new.key
 RETURNING +id
 
+-- name: steps_of_adders
+-- Of jobs that are members: id, step, generation, whether the step has ended.
+SELECT j.id, j.step, j.generation, s.state IN ('done', 'skipped')
+FROM jobpool_jobs AS j
+JOIN jobpool_steps AS s ON s.id = j.step
+WHERE j.id IN (SELECT value FROM json_each(:ids))
+
 -- name: note_steps
 -- They are to be looked at.
 INSERT OR IGNORE INTO jobpool_flow_notes (step)
