@@ -265,3 +265,24 @@ def test_children_of_the_sandbox_are_measured_as_trees(tmp_path):
             assert confirming.measure(1, time.monotonic()) == 0
     finally:
         rig.close()
+
+
+def test_one_that_sleeps_alone_uses_no_processor_time_and_any_growth_does(tree):
+    """In each of its threads: by this the watch knows whom it may spare a sample."""
+    tree.memory.sample(time.monotonic())
+    assert tree.memory.is_alone
+    blocked = tree.process.pid
+    wait_until(
+        lambda: procfs.process_stat(blocked).state == "S", PATIENCE_S, "it sleeps"
+    )
+    asleep_s = procfs.cpu_s(blocked)
+    assert asleep_s == procfs.cpu_s(blocked) > 0.0
+    tree.do("held.append(b'x' * (1 << 20))")
+    grown_s = procfs.cpu_s(blocked)
+    assert grown_s > asleep_s
+    tree.do("t = threading.Thread(target=lambda: held.append(b'x' * (1 << 20)))")
+    tree.do("t.start(); t.join()")
+    assert procfs.cpu_s(blocked) > grown_s
+    tree.do("fork()")
+    tree.memory.sample(time.monotonic())
+    assert not tree.memory.is_alone

@@ -15,7 +15,6 @@ attempt, when no handler had run in it, and does later is not idle.
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Iterable, Mapping
 
 from jobpool.sandbox.system import procfs
@@ -74,7 +73,7 @@ class Idleness:
         passed_s = now_s - self._sampled_s
         if passed_s < SAMPLE_AFTER_S:
             return ""
-        cpu_s = sum(map(_cpu_s, (self._pid, *below)))
+        cpu_s = sum(map(procfs.cpu_s, (self._pid, *below)))
         used_s = cpu_s - self._cpu_s if self._sampled_s else 0.0
         self._sampled_s, self._cpu_s = now_s, cpu_s
         doubt, waits = "", waits_for_a_job(self._pid)
@@ -107,12 +106,3 @@ def waits_for_a_job(pid: int) -> bool | None:
     number, _array, count, timeout = (int(word, 0) for word in words[:4])
     endless = timeout in {0, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF}
     return number in calls and count == _WAITED_ON and endless
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the processor time of a process; 0.0 when it is gone."""
-    try:
-        # The id that clock_getcpuclockid(3) derives from a pid: one call, no file.
-        return time.clock_gettime((~pid << 3) | 2)
-    except OSError:
-        return 0.0

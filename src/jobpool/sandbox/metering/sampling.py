@@ -9,6 +9,7 @@ often. Processor time counts: waiting for a processor costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import frexp
 from time import thread_time
 
 FILL_BYTES_PER_S = 8 * 2**30
@@ -17,6 +18,8 @@ SAMPLE_MIN_S = 0.002
 SAMPLE_GROWING_S = 0.001
 """Instead, while it grows: numpy's huge pages fill 30 MiB in a few milliseconds."""
 SAMPLE_MAX_S = 0.1
+TOGETHER_MIN_S = 0.004
+"""A child nearer to its limit is sampled when its own time comes."""
 BACKSTOP_SLACK_BYTES = 64 * 2**20
 """With less than this left, OpenBLAS hangs instead of failing."""
 EXPENSIVE_S = 0.005
@@ -44,6 +47,22 @@ def next_sample_s(rss_bytes: int, limit_bytes: int, *, grows: bool = False) -> f
     headroom_s = (limit_bytes - rss_bytes) / FILL_BYTES_PER_S
     least_s = SAMPLE_GROWING_S if grows else SAMPLE_MIN_S
     return min(SAMPLE_MAX_S, max(least_s, headroom_s))
+
+
+def together_s(now_s: float, wait_s: float) -> float:
+    """Return when to sample a child that may wait: at a moment that others have too.
+
+    Each turn of the loop costs more than a sample. The moments are multiples of a power
+    of two, a quarter to a half of the wait: none waits longer than it may.
+
+    Args:
+        now_s: monotonic time.
+        wait_s: the longest wait, as `next_sample_s` says.
+    """
+    if wait_s < TOGETHER_MIN_S:
+        return now_s + wait_s
+    grid_s = 2.0 ** (frexp(wait_s)[1] - 2)
+    return (now_s + wait_s) // grid_s * grid_s
 
 
 def backstop_bytes(limit_bytes: int) -> int:

@@ -33,6 +33,8 @@ class TreeMemory:
         self.root = root
         self.below: list[int] = []
         """Some of them may be gone, and their pids recycled."""
+        self.is_alone = False
+        """Whether the last sample looked for descendants, and found none."""
         self._settled: set[int] = set()
         """Processes whose parents were read since the last walk."""
         self._rss_bytes = 0
@@ -54,9 +56,10 @@ class TreeMemory:
             now_s: monotonic time.
             near: the tree is near its limit: repeat expensive measurements sooner.
         """
+        self.is_alone = False
         if self._walk.is_due(now_s, near=near):
             self._walk.begin()
-            self.walk()
+            self.is_alone = not self.walk()
             self._walk.end(now_s)
         elif self._search.is_due(now_s, near=near):
             self._search.begin()

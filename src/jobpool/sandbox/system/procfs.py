@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from typing import NamedTuple
 
 from jobpool.core.safe_text import one_line
@@ -205,6 +206,18 @@ def kib_bytes(text: bytes, labels: tuple[bytes, ...]) -> int:
     return 1024 * sum(
         int(line.split()[1]) for line in text.splitlines() if line.startswith(labels)
     )
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time of a process, all its threads'; 0.0 when it is gone.
+
+    To the nanosecond, also of what runs at this moment.
+    """
+    try:
+        # The id that clock_getcpuclockid(3) derives from a pid: one call, no file.
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return 0.0
 
 
 def boot_id() -> str:

@@ -7,7 +7,9 @@ without what it merely shares or maps (`Confirmation`). After that it is still s
 until it is gone, for the evidence: even dying takes a while. A soft limit is signaled
 again and again while it is exceeded: the child may have missed it. Whatever costs more
 with the number of a child's threads and processes is measured less often the longer it
-takes: no child may take the supervisor's time from the others. Each sample also cuts
+takes: no child may take the supervisor's time from the others. A child that is alone in
+its tree and has used no processor time since its last sample cannot have grown, and is
+spared the next one: many that sleep cost little. Each sample also cuts
 the mark file to its size, since a handler could fill the disk with it, and counts the
 child's processes when there can be more of them (`tree_size`).
 
@@ -28,12 +30,12 @@ from jobpool.core.units import show_size
 from jobpool.sandbox.handles.child import ChildProcess
 from jobpool.sandbox.metering.confirmation import Confirmation
 from jobpool.sandbox.metering.idleness import Idleness
-from jobpool.sandbox.metering.sampling import next_sample_s
+from jobpool.sandbox.metering.sampling import SAMPLE_MAX_S, next_sample_s, together_s
 from jobpool.sandbox.metering.tree_memory import TreeMemory
 from jobpool.sandbox.metering.tree_size import COUNT_AGAIN_S, TreeSize, host_tasks
 from jobpool.sandbox.runs.marks import trim_marks
 from jobpool.sandbox.system import reserve_fds
-from jobpool.sandbox.system.procfs import EXHAUSTED
+from jobpool.sandbox.system.procfs import EXHAUSTED, cpu_s
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.attempts.deadlines import SOFT_AGAIN_S
@@ -85,6 +87,12 @@ class Watched:
     """The child's own memory when it became idle."""
     due_s: float = 0.0
     """When it is sampled next, by the monotonic clock."""
+    wait_s: float = 0.0
+    """From its last sample to the next."""
+    sampled_s: float = 0.0
+    """When it was sampled last, and not spared it."""
+    cpu_s: float = -1.0
+    """The processor time it had used just before that; less than 0: unknown."""
     seq: int = 0
     """The attempt that is being watched."""
     show_s: float = 0.0
@@ -217,13 +225,11 @@ class Watch:
             self._sample_idle(number, watched, now_s, on_host)
             return
         process, limit_bytes = watched.process, watched.limit_bytes
-        size = watched.size.sample(now_s, watched.processes_max, on_host)
-        if size > watched.processes_max and not watched.reported:
-            watched.reported = True
-            self._report(
-                inp.OverProcesses(number, watched.seq, size, watched.processes_max)
-            )
-        if watched.size.grows and size > CROWD:
+        # Read before the sample: whatever the child does during it is seen next time.
+        if _slept(watched, now_s):
+            self._again(number, watched, now_s)
+            return
+        if self._crowds(number, watched, now_s, on_host):
             # Measuring their memory takes longer than they need to become too many.
             watched.due_s = now_s + COUNT_AGAIN_S
             heapq.heappush(self._due, (watched.due_s, number))
@@ -252,7 +258,24 @@ class Watch:
         wait_s = next_sample_s(rss, nearest, grows=grows)
         if watched.size.grows:
             wait_s = min(wait_s, COUNT_AGAIN_S)
-        watched.due_s = now_s + wait_s
+        watched.wait_s, watched.sampled_s = wait_s, now_s
+        self._again(number, watched, now_s)
+
+    def _crowds(
+        self, number: int, watched: Watched, now_s: float, on_host: int
+    ) -> bool:
+        """Count a child's processes, and say whether to do nothing else now."""
+        size = watched.size.sample(now_s, watched.processes_max, on_host)
+        if size > watched.processes_max and not watched.reported:
+            watched.reported = True
+            self._report(
+                inp.OverProcesses(number, watched.seq, size, watched.processes_max)
+            )
+        return watched.size.grows and size > CROWD
+
+    def _again(self, number: int, watched: Watched, now_s: float) -> None:
+        """Have a child sampled after its wait, or a little earlier beside others."""
+        watched.due_s = together_s(now_s, watched.wait_s)
         heapq.heappush(self._due, (watched.due_s, number))
 
     def _show(self, number: int, watched: Watched, rss: int, now_s: float) -> None:
@@ -307,6 +330,23 @@ class Watch:
         watched.soft_s = now_s + SOFT_AGAIN_S
         if confirmed > soft_bytes:
             self._report(inp.OverMemory(number, watched.seq, confirmed, soft=True))
+
+
+def _slept(watched: Watched, now_s: float) -> bool:
+    """Say whether a child cannot have grown since its last sample.
+
+    What it shares with others, and what the kernel does for it, is seen within
+    `SAMPLE_MAX_S` all the same. One with descendants, or so many threads that looking
+    for descendants is put off, is sampled each time.
+    """
+    before_s, watched.cpu_s = watched.cpu_s, cpu_s(watched.process.job_pid)
+    return (
+        watched.cpu_s == before_s
+        and watched.cpu_s > 0.0
+        and watched.tree.is_alone
+        and not watched.size.grows
+        and now_s < watched.sampled_s + SAMPLE_MAX_S
+    )
 
 
 def _note(watched: Watched, rss: int, now_s: float) -> None:

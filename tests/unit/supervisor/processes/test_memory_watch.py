@@ -5,6 +5,7 @@ import pytest
 from jobpool.core.config.settings import MIB
 from jobpool.core.isolation.cgroups import PROCESSES_COUNTED_MAX
 from jobpool.core.jobs.memory_trail import Trail
+from jobpool.sandbox.metering.sampling import SAMPLE_MAX_S, together_s
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.processes import memory_watch as watching
@@ -26,8 +27,11 @@ class Process:
     job_pid = 0
     mark_path = ""
     root = 0
+    is_alone = False
 
     def __init__(self):
+        self.cpu_s = 0.0  # unknown
+        self.samples = 0
         self.own = self.known = self.confirmed = 0
         self.below = []
         self.nears = []
@@ -47,6 +51,7 @@ class Process:
         return False
 
     def sample(self, _now_s, *, near=False):
+        self.samples += 1
         self.nears.append(near)
         return self.known
 
@@ -76,6 +81,7 @@ class Size:
 @pytest.fixture
 def process(monkeypatch):
     made = Process()
+    monkeypatch.setattr(watching, "cpu_s", lambda _pid: made.cpu_s)
     monkeypatch.setattr(watching, "trim_marks", lambda _path: None)
     monkeypatch.setattr(watching, "TreeMemory", lambda _pid: made)
     monkeypatch.setattr(watching, "Confirmation", lambda _tree: made)
@@ -104,6 +110,70 @@ def test_known_descendants_are_sampled_with_their_child(watch, process):
         watch.sample(watch.next_s())
         assert watch.peak_bytes(0) == process.own + process.known
     assert process.nears == [False, *[True] * 18]
+
+
+def samples_in(watch, process, span_s):
+    """Return how many samples are made in a span of time."""
+    before, until_s = process.samples, watch.next_s() + span_s
+    while watch.next_s() <= until_s:
+        watch.sample(watch.next_s())
+    return process.samples - before
+
+
+NEAR_LIMIT = LIMIT - 40 * MIB
+"""So near that a child is sampled about two hundred times a second."""
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_child_that_has_not_run_since_is_spared_its_next_sample(
+    watch, process, alone
+):
+    """It cannot have grown; one with descendants might have, by them."""
+    process.own, process.cpu_s, process.is_alone = NEAR_LIMIT, 1.0, alone
+    made = samples_in(watch, process, 1.0)
+    assert (10 <= made <= 13) if alone else made >= 200
+
+
+def test_a_child_that_has_run_is_sampled_as_soon_as_one_that_never_sleeps(
+    watch, process
+):
+    """Whatever it did in between is seen at the moment it would have been seen."""
+    process.own, process.cpu_s, process.is_alone = NEAR_LIMIT, 1.0, True
+    watch.sample(watch.next_s())
+    watch.sample(watch.next_s())  # spared
+    process.own = NEAR_LIMIT + MIB
+    process.cpu_s += 1e-6
+    asleep_s = watch.next_s()
+    watch.sample(asleep_s)
+    assert watch.peak_bytes(0) == NEAR_LIMIT + MIB
+
+
+def test_what_grows_without_its_own_time_is_seen_within_the_longest_pause(
+    watch, process
+):
+    """The kernel may fill its memory, or another process that is not below it."""
+    process.own, process.cpu_s, process.is_alone = NEAR_LIMIT, 1.0, True
+    watch.sample(watch.next_s())
+    began_s = watch.next_s()
+    process.own = NEAR_LIMIT + MIB
+    while watch.peak_bytes(0) < process.own:
+        watch.sample(watch.next_s())
+    assert watch.next_s() - began_s <= SAMPLE_MAX_S + 0.02
+
+
+def test_a_child_whose_time_is_unknown_is_sampled_every_time(watch, process):
+    """Where the kernel does not say, nothing is spared."""
+    process.own, process.is_alone = NEAR_LIMIT, True
+    assert samples_in(watch, process, 0.5) >= 100
+
+
+def test_children_that_wait_alike_are_sampled_in_the_same_turns():
+    """A turn of the loop costs more than a sample; none waits longer than it may."""
+    due = {together_s(7 + at / 1000, 0.005 + at / 1e5) for at in range(40)}
+    assert len(due) <= 25
+    for at in range(1, 1000):
+        wait_s = at / 1e4
+        assert 7 + wait_s / 2 <= together_s(7.0, wait_s) <= 7 + wait_s
 
 
 def test_the_recorded_peak_is_the_highest_until_the_end(watch, process, reports):
