@@ -219,7 +219,7 @@ async def resize(data: bytes, width: int, quality: int = 80) -> str:
 
 
 def flows() -> None:
-    flow = jobs.flow("report", key="k", tenant="acme", failure="continue")
+    flow = jobs.flow("report", key="k", tenant="acme", priority=-5, failure="continue")
     parts = flow.add_many(thumbnail.call(path) for path in "abc")
     assert_type(parts, Step[list[str]])
     total = flow.add(total_of.call(parts.value, "2026-01-01"), after=parts)
@@ -255,6 +255,7 @@ def chains() -> None:
 
 
 def is_wrong_of_flows() -> None:
+    jobs.flow("report", priority="high")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     flow = jobs.flow("report", failure="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     parts = flow.add_many(thumbnail.call(path) for path in "abc")
     total = flow.add(total_of.call(parts.value, "a"))

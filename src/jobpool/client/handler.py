@@ -185,7 +185,7 @@ class Handler(Generic[P, R_co]):
         run_in: DurationLike | None = None,
         run_at: datetime | float | None = None,
         expires_in: DurationLike | None = None,
-        priority: int = 0,
+        priority: int | None = None,
         key: str | None = None,
         unique: str | None = None,
         unique_until: Literal["start", "finish"] | None = None,
@@ -204,7 +204,8 @@ class Handler(Generic[P, R_co]):
             run_in: earliest start, as a duration from now.
             run_at: earliest start: an aware datetime or Unix seconds.
             expires_in: canceled if no attempt has begun this long from now.
-            priority: higher is more important; -32768 to 32767.
+            priority: higher is more important; -32768 to 32767. None: 0, or as the
+                flow says that it is added to.
             key: idempotency key: the same job is returned until it is pruned.
             unique: at most one unfinished job of the kind has this text.
             unique_until: ``"start"``: the text is free as soon as the job is leased;
@@ -398,7 +399,7 @@ class Handler(Generic[P, R_co]):
     ) -> Call[Any]:
         """Return a call, also one with values of a flow's steps among its arguments."""
         try:
-            return Call(self._called(options, args, kwargs), options.connection)
+            return self._call(options, self._called(options, args, kwargs))
         except ArgumentsRejected:
             given = self.arguments.by_name(args, kwargs)
             held = step_values_in(given)
@@ -418,9 +419,13 @@ class Handler(Generic[P, R_co]):
         payload = self._encoding.payload(payload, self.kind, most)
         values = self.values(given) if self.counts else None
         needs = tuple(one for some in held.values() for one in some)
-        return Call(
-            self.new_job(options, payload, values), options.connection, needs=needs
-        )
+        return self._call(options, self.new_job(options, payload, values), needs)
+
+    def _call(
+        self, options: Options, job: NewJob, needs: tuple[StepValue, ...] = ()
+    ) -> Call[Any]:
+        has_priority = options.priority is not None
+        return Call(job, options.connection, needs=needs, has_priority=has_priority)
 
     def check_pool(self, pool: str) -> None:
         """Refuse a pool that nobody has.
@@ -454,16 +459,23 @@ class Call(Generic[R_co]):
         job: the job to store.
         connection: the caller's own connection to write it on, if any.
         needs: the values of a flow's steps among its arguments.
+        has_priority: its options say a priority, which goes before its flow's.
     """
 
-    __slots__ = ("connection", "needs", "packed")
+    __slots__ = ("connection", "has_priority", "needs", "packed")
 
     def __init__(
-        self, job: NewJob, connection: Any, *, needs: tuple[StepValue, ...] = ()
+        self,
+        job: NewJob,
+        connection: Any,
+        *,
+        needs: tuple[StepValue, ...] = (),
+        has_priority: bool = False,
     ) -> None:
         self.packed = job
         self.connection = connection
         self.needs = needs
+        self.has_priority = has_priority
 
     def __repr__(self) -> str:
         return f"<Call of {self.packed.kind}>"

@@ -147,6 +147,7 @@ class JobPool(Registration):
         *,
         key: str | None = None,
         tenant: str | None = None,
+        priority: int | None = None,
         failure: Literal["fail", "continue"] = "fail",
     ) -> Flow:
         """Begin a flow: jobs that wait for each other; see `Flow.enqueue`.
@@ -156,6 +157,7 @@ class JobPool(Registration):
             key: idempotency key: the flow of this name that has it is returned until
                 it is pruned.
             tenant: on whose behalf its jobs run, if their own options do not say.
+            priority: of its jobs whose own options do not say one; None: 0.
             failure: what becomes of the flow if a step has failed and none that is
                 after it waits for that: ``"fail"``: what has not begun is canceled;
                 ``"continue"``: other branches go on.
@@ -171,6 +173,7 @@ class JobPool(Registration):
             name,
             key=key,
             tenant=tenant,
+            priority=priority,
             failure=failure,
         )
 
@@ -182,6 +185,7 @@ class JobPool(Registration):
         name: str | None = None,
         key: str | None = None,
         tenant: str | None = None,
+        priority: int | None = None,
     ) -> Chain[R]:
         """Begin a flow in which each job gets the result of the one before it.
 
@@ -192,6 +196,7 @@ class JobPool(Registration):
             name: as for `flow`; by default the kind of the first call.
             key: as for `flow`.
             tenant: as for `flow`.
+            priority: as for `flow`.
 
         Raises:
             UsageError: a value is wrong.
@@ -203,7 +208,9 @@ class JobPool(Registration):
                 f"chain: expected a call, such as handler.call(...), got "
                 f"{type(call).__name__}; nothing was stored"
             )
-        flow = self.flow(name or call.job.kind, key=key, tenant=tenant)
+        flow = self.flow(
+            name or call.job.kind, key=key, tenant=tenant, priority=priority
+        )
         return Chain(flow, flow.add(call))
 
     def get_flow(self, ref: int | str, /) -> FlowRun[Any]:

@@ -48,7 +48,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int = 0
     run_at_ms: int | None = None
     expires_in_ms: int | None = None
-    priority: int = 0
+    priority: int | None = None
+    """None: its options do not say; 0, or that of its flow."""
     key: str | None = None
     unique: str | None = None
     debounce: Debounce | None = None
@@ -75,11 +76,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             values: what quotas count it by; None: nothing.
         """
         pool = self.pool or spec.pool
+        priority = self.priority or 0
         job = NewJob(
             kind=spec.kind,
             pool=pool,
             payload=payload,
-            priority=self.priority,
+            priority=priority,
             delay_ms=self.delay_ms,
             run_at_ms=self.run_at_ms,
             expires_in_ms=self.expires_in_ms,
@@ -95,7 +97,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             job = replace(job, debounce=self.debounce)
         if not spec.needs and spec.concurrency is None:
             return job
-        lane = lane_id(pool, spec.kind, self.priority, self.tenant, values or {})
+        lane = lane_id(pool, spec.kind, priority, self.tenant, values or {})
         # Not above: Python makes a dict of more than 15 keywords before it calls.
         return replace(job, quota_values=values, lane=lane)
 
@@ -108,7 +110,7 @@ def read_options(
     run_in: DurationLike | None = None,
     run_at: datetime | float | None = None,
     expires_in: DurationLike | None = None,
-    priority: int = 0,
+    priority: int | None = None,
     key: str | None = None,
     unique: str | None = None,
     unique_until: Literal["start", "finish"] | None = None,
@@ -147,7 +149,7 @@ def read_options(
             delay_ms=delay_ms,
             run_at_ms=None if run_at is None else moment_ms(run_at, "run_at"),
             expires_in_ms=expires_in_ms,
-            priority=_checked_priority(priority),
+            priority=checked_priority(priority),
             key=checked_text(key, "key"),
             unique=unique,
             debounce=debounce,
@@ -274,7 +276,14 @@ def moment_ms(value: datetime | float, what: str) -> int:
     return min(round(seconds * 1000), TIME_MAX_MS)
 
 
-def _checked_priority(value: int) -> int:
+def checked_priority(value: int | None) -> int | None:
+    """Return a priority, or None.
+
+    Raises:
+        UsageError: it is no whole number, or out of range.
+    """
+    if value is None:
+        return None
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(
             f"priority: expected a whole number, got {type(value).__name__}"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from jobpool.client.declare.declaration import checked_kind, positive_s
-from jobpool.client.declare.options import checked_text
+from jobpool.client.declare.options import checked_priority, checked_text
 from jobpool.client.flows.step import Step
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import Call
@@ -80,6 +80,7 @@ class Flow:
         name: what it is, such as ``"nightly-report"``.
         key: idempotency key: of the flows of this name, one has it.
         tenant: on whose behalf its jobs run, if their options do not say.
+        priority: of its jobs whose options do not say one; None: 0.
         failure: ``"fail"`` or ``"continue"``.
 
     Raises:
@@ -94,6 +95,7 @@ class Flow:
         *,
         key: str | None = None,
         tenant: str | None = None,
+        priority: int | None = None,
         failure: Literal["fail", "continue"] = "fail",
     ) -> None:
         checked = checked_text(name, "name")
@@ -104,6 +106,7 @@ class Flow:
         self._name = checked
         self._key = checked_text(key, "key")
         self._tenant = checked_text(tenant, "tenant")
+        self._priority = checked_priority(priority) or 0
         self._failure = _one_of(failure, Failure, "failure")
         self._nodes: list[_Node] = []
         self._spent = ""
@@ -221,7 +224,13 @@ class Flow:
         conditions = self._conditions(after, when)
         step = self._step(name, name, many=False)
         timeout_ms = None if timeout_s is None else max(1, round(timeout_s * 1000))
-        waiting = NewJob(kind=kind, pool=_POOL, payload=b"{}", tenant=self._tenant)
+        waiting = NewJob(
+            kind=kind,
+            pool=_POOL,
+            payload=b"{}",
+            priority=self._priority,
+            tenant=self._tenant,
+        )
         self._nodes.append(_Node(step, conditions, (waiting,), True, timeout_ms))
         return step
 
@@ -322,16 +331,19 @@ class Flow:
                             "succeeded"
                             f"{_NOT_STORED}"
                         )
-                yield number, self._with_tenant(job)
+                yield number, self._completed(call, job)
 
-    def _with_tenant(self, job: NewJob) -> NewJob:
-        if self._tenant is None or job.tenant is not None:
+    def _completed(self, call: Call[Any], job: NewJob) -> NewJob:
+        """Return a job with what its own options leave to the flow."""
+        tenant = self._tenant if job.tenant is None else job.tenant
+        priority = job.priority if call.has_priority else self._priority
+        if (tenant, priority) == (job.tenant, job.priority):
             return job
         lane = job.lane
         if lane is not None:
             values = job.quota_values or {}
-            lane = lane_id(job.pool, job.kind, job.priority, self._tenant, values)
-        return msgspec.structs.replace(job, tenant=self._tenant, lane=lane)
+            lane = lane_id(job.pool, job.kind, priority, tenant, values)
+        return msgspec.structs.replace(job, tenant=tenant, priority=priority, lane=lane)
 
     def _checked(self, call: Any, where: str, index: int | None = None) -> NewJob:
         """Return the job of a call that may be a step's.

@@ -34,3 +34,14 @@ def test_what_follows_an_expiry_is_not_left_for_later(store, clock):
         assert batch.next_due_in_s == 0
         batch = _leased(store)
     assert [one.payload for one in batch.leases] == [b'{"step":1}']
+
+
+def test_members_begin_by_their_priority_at_once_and_once_they_are_reached(store):
+    """That of a step that was reached later is no lower for it."""
+    first = [member(0, priority=-7), member(0, priority=3)]
+    then = [member(1, priority=-7), member(1, priority=9)]
+    store.enqueue_flow(new_flow(step(0), step(1, 0)), [*first, *then])
+    for expected in ([3, -7], [9, -7]):
+        leases = [lease_one(store), lease_one(store)]
+        assert [one.priority for one in leases] == expected
+        store.settle([succeeded(one) for one in leases])

@@ -195,6 +195,37 @@ def test_a_jobs_own_tenant_goes_before_the_flows_and_lanes_follow(store, jobs):
     assert [job for _, job in store.made[0][1]] == same
 
 
+def test_a_jobs_own_priority_goes_before_the_flows_and_lanes_follow(store, jobs):
+    """Also 0, if its options say so; hooks, values and approvals have the flow's."""
+    vendor = jobs.quota("vendor", concurrency=1)
+
+    @jobs.job("cpu", kind="ship", quotas=[vendor])
+    def ship(n: int) -> int:
+        """Ship."""
+        return n
+
+    flow = jobs.flow("ship", priority=-7)
+    first = flow.add(ship.call(1))
+    flow.add(ship.call(first.value))
+    flow.add_many(ship.options(priority=n).call(1) for n in (0, 9))
+    flow.wait_for("approval")
+    flow.on_finish(ship.call(1))
+    flow.enqueue()
+    members = [job for _, job in store.made[0][1]]
+    assert [job.priority for job in members] == [-7, -7, 0, 9, -7, -7]
+    ships = [job for job in members if job.kind == "ship"]
+    same = [ship.options(priority=n).call(1).job for n in (-7, -7, 0, 9, -7)]
+    assert [job.lane for job in ships] == [job.lane for job in same]
+    jobs.chain(ship.call(1), priority=3).then(ship.rest()).enqueue()
+    assert [job.priority for _, job in store.made[1][1]] == [3, 3]
+
+
+@pytest.mark.parametrize("priority", [32768, True, "high"])
+def test_a_priority_that_no_job_can_have_is_refused(jobs, priority):
+    with pytest.raises(UsageError, match=r"^priority"):
+        jobs.flow("f", priority=priority)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
