@@ -65,7 +65,11 @@ def test_a_job_that_fits_no_version_is_dead_after_unknown_for(tmp_path):
         dead = old.wait_event("job_dead", id=job_id)
         assert dead["reason"] == job.reason
         hooks = tmp_path / "hooks"
-        wait_until(hooks.exists, PATIENCE_S, "the hook")
+        wait_until(
+            lambda: hooks.exists() and hooks.read_text().endswith("\n"),
+            PATIENCE_S,
+            "the hook",
+        )
         assert hooks.read_text().splitlines() == [f"dead {job_id} {job.reason}"]
 
 

@@ -32,6 +32,7 @@ from jobpool.core.events.jobs import (
 from jobpool.core.events.pools import (
     ChildEnded,
     ChildStarted,
+    ImportNotShared,
     MemoryAwaited,
     PoolReloaded,
     PoolResized,
@@ -271,6 +272,10 @@ LINES = [
     (
         ZygoteFailed(at_ms=0, pool="cpu", reason="no memory", again_in_s=1.0),
         ["pool cpu cannot start children", "no memory", "next try in 1s"],
+    ),
+    (
+        ImportNotShared(at_ms=0, pool="cpu", reason="it sees other variables"),
+        ["pool cpu imports the application for itself", "it sees other variables"],
     ),
     (
         PoolResized(at_ms=0, pool="cpu", size_from=2, size_to=4, reason="jobs wait"),

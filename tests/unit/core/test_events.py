@@ -122,6 +122,7 @@ def test_the_names_of_events_are_as_agreed():
         "job_cleared",
         "job_completed",
         "job_dead",
+        "import_not_shared",
         "job_ended",
         "job_output",
         "job_quarantined",

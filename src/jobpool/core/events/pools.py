@@ -18,6 +18,15 @@ class ZygoteFailed(Event, frozen=True, kw_only=True):
     again_in_s: float | None = None
 
 
+class ImportNotShared(Event, frozen=True, kw_only=True):
+    """A pool's zygote imports the application itself, beside another pool's."""
+
+    name = "import_not_shared"
+
+    pool: str
+    reason: str
+
+
 class PoolResized(Event, frozen=True, kw_only=True):
     """A pool with a size range grew or shrank."""
 

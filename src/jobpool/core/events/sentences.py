@@ -30,6 +30,7 @@ from jobpool.core.events.jobs import (
 from jobpool.core.events.pools import (
     ChildEnded,
     ChildStarted,
+    ImportNotShared,
     MemoryAwaited,
     PoolReloaded,
     PoolResized,
@@ -289,6 +290,9 @@ def _pool_parts(event: Event) -> Iterator[str]:
             yield event.reason
             if event.again_in_s is not None:
                 yield f"next try in {show_duration(event.again_in_s)}"
+        case ImportNotShared():
+            yield f"pool {event.pool} imports the application for itself"
+            yield event.reason
         case PoolResized():
             yield f"pool {event.pool} resized"
             yield f"{event.size_from} to {event.size_to} children"

@@ -23,6 +23,7 @@ from fnmatch import fnmatchcase
 
 from jobpool.core.isolation.measures import Enclosure
 from jobpool.sandbox.protocol.messages import (
+    Branch,
     Decoder,
     Fork,
     Forked,
@@ -116,7 +117,7 @@ class Zygote:
         """
         require_linux()
         become_subreaper()
-        environment = _environment(run_id, env)
+        environment = environment_of(run_id, env)
         process = _preforked(environment) or start_fresh(environment)
         try:
             process.control.setblocking(False)
@@ -126,6 +127,27 @@ class Zygote:
             process.control.close()
             raise
         return zygote
+
+    @classmethod
+    def adopt(cls, pool: str, pid: int, control: socket.socket) -> Zygote:
+        """Take a zygote that another one has forked (`branch`).
+
+        It reports on its socket, as one that was started does.
+
+        Args:
+            pool: the pool that it forks for.
+            pid: its process id; it is a child of this process, not reaped.
+            control: our end of the socket that was sent to it; closed on error.
+
+        Raises:
+            OSError: no descriptor; its socket is closed, so it ends.
+        """
+        try:
+            control.setblocking(False)
+            return cls(pool, ZygoteProcess(pid, control))
+        except BaseException:
+            control.close()
+            raise
 
     def fileno(self) -> int:
         """Return a descriptor that is readable at its messages and at its end."""
@@ -150,6 +172,26 @@ class Zygote:
         if free and self._request(request, fds):
             return
         self._waiting.append((request, _duplicates(fds)))
+
+    def branch(self, number: int) -> socket.socket:
+        """Request another zygote; `Branched` follows through `receive`.
+
+        Returns:
+            Our end of its socket.
+
+        Raises:
+            OSError: it takes no message now, or no descriptor was left.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(
+                    self._socket, [encode(Branch(number))], [theirs.fileno()]
+                )
+            except BaseException:
+                ours.close()
+                raise
+        return ours
 
     def guard(self, members: Sequence[tuple[int, int]]) -> None:
         """Have it end these too if this process dies: pids and start times."""
@@ -245,7 +287,7 @@ def _preforked(environment: Mapping[bytes, bytes]) -> ZygoteProcess | None:
     return process
 
 
-def _environment(run_id: str, names: tuple[str, ...] | None) -> dict[bytes, bytes]:
+def environment_of(run_id: str, names: tuple[str, ...] | None) -> dict[bytes, bytes]:
     """Return a zygote's environment: our variables of these names, and the marker."""
     kept = {
         name: value

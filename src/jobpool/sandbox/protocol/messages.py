@@ -61,6 +61,16 @@ class Fork(msgspec.Struct, tag="fork", array_like=True):
     enclosure: Enclosure = Enclosure.NONE
 
 
+class Branch(msgspec.Struct, tag="branch", array_like=True):
+    """Fork another zygote; its control socket is sent with this message.
+
+    Only for one that has loaded the application itself (`Loaded`, `Load.preload`).
+    """
+
+    number: int
+    """Returned with the answer."""
+
+
 class Guard(msgspec.Struct, tag="guard", array_like=True):
     """End these too if the supervisor dies: children of a zygote that is gone."""
 
@@ -75,6 +85,16 @@ class Loaded(msgspec.Struct, tag="loaded", array_like=True):
     """The application was loaded."""
 
     report: AppReport
+
+
+class Branched(msgspec.Struct, tag="branched", array_like=True):
+    """Another zygote was forked, which reports on its own socket; or it was not."""
+
+    number: int
+    pid: int
+    """0: it was not."""
+    message: str = ""
+    """Why it was not."""
 
 
 class LoadFailed(msgspec.Struct, tag="load_failed", array_like=True):
@@ -319,11 +339,11 @@ class RequestEnded(msgspec.Struct, tag="request_ended", array_like=True):
     failed: bool
 
 
-FromZygote = Loaded | LoadFailed | Forked | ForkFailed
+FromZygote = Loaded | LoadFailed | Forked | ForkFailed | Branched
 AboutPermits = AskPermit | ReturnPermit | BlockBucket | RequestEnded
 FromChild = Ready | StartFailed | Done | Beat | Ask | AboutPermits
 ToChild = Go | RunJob | Answer | PermitAnswered | Draining | Retire
-ToZygote = Load | Fork | Guard
+ToZygote = Load | Fork | Guard | Branch
 
 _encoder = msgspec.msgpack.Encoder()
 

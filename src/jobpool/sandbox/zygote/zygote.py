@@ -13,6 +13,12 @@ matter, and both were seen to fail otherwise:
 `forking` describes the forks. Functions that wait or close are bound here by name
 before the application is imported, which may replace them for the process (`link`).
 
+Other pools' zygotes are forked from one that has loaded, in the same way (`Branch`), so
+that the application is imported once. Such a branch is the supervisor's child, has a
+socket of its own and knows none of its origin's children: the death of either is
+nothing to the other. What a library does after a fork may make the branch unfit to be
+forked in turn; then it says so and ends.
+
 When the supervisor dies, the zygote reads the end of its socket and kills the trees of
 all its children; likewise when the supervisor is stopped for longer than their leases
 hold (`fence`). When the zygote dies, its children are unharmed: they are the
@@ -48,6 +54,8 @@ from jobpool.sandbox.confinement import seccomp
 from jobpool.sandbox.confinement.readable_paths import needed_paths
 from jobpool.sandbox.confinement.setup import close_fds, ignore_signal, read_stdin
 from jobpool.sandbox.protocol.messages import (
+    Branch,
+    Branched,
     Decoder,
     Fork,
     Forked,
@@ -112,6 +120,7 @@ class Zygote:
         self._supervisor = supervisor
         self._ours = frozenset(_open_fds()) - frozenset(_STANDARD_FDS)
         self._load: Load | None = None
+        self._loaded: Loaded | None = None
         self._fence: Fence | None = None
         self._application: Application | None = None
         self._sockets: tuple[int, ...] = ()
@@ -133,6 +142,10 @@ class Zygote:
                         return
                 elif isinstance(message, Guard):
                     self._guard(message)
+                elif isinstance(message, Branch):
+                    self._branch(message, fds)
+                    close_fds(fds[:1])
+                    del fds[:1]
                 else:
                     count = _CHILD_FDS + (message.enclosure is not Enclosure.NONE)
                     self._fork(message, fds[:count])
@@ -198,6 +211,7 @@ class Zygote:
         if isinstance(loaded, Loaded):
             gc.collect()
             gc.freeze()
+            self._loaded = loaded
         self._send(loaded)
         return isinstance(loaded, Loaded)
 
@@ -259,6 +273,52 @@ class Zygote:
             )
         return code == 0
 
+    # -- other zygotes -----------------------------------------------------------------
+
+    def _branch(self, request: Branch, fds: list[int]) -> None:
+        """Fork another zygote; its socket is the first of these descriptors."""
+        pid, message = 0, "its socket did not arrive: too many open files"
+        try:
+            if fds:
+                _flush()
+                pid = fork_child(lambda pipe: self._become(fds, pipe), Enclosure.NONE)
+                message = ""
+        except OSError as exc:
+            message = f"another zygote could not be forked: {exc}"
+        self._send(Branched(request.number, pid, message))
+
+    def _become(self, fds: list[int], pipe: tuple[int, int]) -> NoReturn:
+        """Be another zygote, in the copy, without what its origin answers for."""
+        status = 1
+        try:
+            os.setsid()
+            control, *others = fds
+            former = self._control.detach()
+            close_fds([former, *pipe, *others, *self._children.values()])
+            self._children.clear()
+            self._ours = (self._ours - {former}) | {control}
+            self._control = socket.socket(fileno=control)
+            if self._report_again():
+                self.serve()
+                status = 0
+        except BaseException:  # noqa: BLE001 - reported, and nothing may run after it
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    def _report_again(self) -> bool:
+        """Report what was loaded before the fork; False: it cannot fork any more."""
+        try:
+            check_fork_safety()
+        except AppError as exc:
+            self._send(LoadFailed(_sendable(str(exc)), ""))
+            return False
+        if self._loaded is None:
+            self._send(LoadFailed("no application was loaded before the fork", ""))
+            return False
+        self._send(self._loaded)
+        return True
+
     # -- children ----------------------------------------------------------------------
 
     def _fork(self, request: Fork, fds: list[int]) -> None:
@@ -285,8 +345,7 @@ class Zygote:
                 f"only {len(fds)} descriptors arrived; the limit on open files "
                 "(ulimit -n) is too low",
             )
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        _flush()
         pid = fork_child(
             lambda pipe: self._run_child(fds, pipe), enclosure, relay=fds[-1]
         )
@@ -346,6 +405,12 @@ class Zygote:
         self._forget_dead()
         for pid, pidfd in self._children.items():
             kill_tree(pid, pidfd)
+
+
+def _flush() -> None:
+    """Write what is buffered, which a copy would write again."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
 
 
 def _open_fds() -> Iterable[int]:

@@ -327,7 +327,7 @@ class Children:
     def _report_dead(self) -> None:
         """Report dead children once nothing of their trees is left."""
         self._sweep_s = NEVER_S
-        if self._forking:
+        if self._forking or self._zygotes.is_branching():
             self._sweep_s = self._reactor.now_s() + SWEEP_AGAIN_S
             return
         known = self.pids() | self._zygotes.pids()

@@ -1,6 +1,11 @@
 """The pools' zygotes as processes: started, listened to, replaced, reaped.
 
-Theory of operation. A pool has one zygote that forks for it. During a reload there is a
+Theory of operation. A pool has one zygote that forks for it. Only the first one imports
+the application. A pool whose children see the same variables, and that preloads too,
+waits until it has, and then has its own zygote forked from it; so has a pool whose
+zygote was lost, from any that still serves. One that fails to import fails for all that
+wait; if it was killed, the next of them imports. Zygotes are shared only under the same
+settings, so that a reload imports anew, once. During a reload there is a
 second one, which takes over once it has loaded the application. The former one stays
 while it has children, because it guards them: it would kill their trees if this process
 died.
@@ -9,15 +14,23 @@ died.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from jobpool.core.config.settings import PoolSettings, Settings
+from jobpool.core.events.pools import ImportNotShared
 from jobpool.core.isolation.measures import Enclosure, variables
 from jobpool.core.units import show_size
-from jobpool.sandbox.handles.zygote import Zygote
-from jobpool.sandbox.protocol.messages import Forked, ForkFailed, Loaded, LoadFailed
+from jobpool.sandbox.handles.zygote import Zygote, environment_of
+from jobpool.sandbox.protocol.messages import (
+    Branched,
+    Forked,
+    ForkFailed,
+    Loaded,
+    LoadFailed,
+)
 from jobpool.sandbox.system import reserve_fds
 from jobpool.sandbox.system.procfs import process_start_time
 from jobpool.supervisor.machine import inputs as inp
@@ -29,6 +42,8 @@ CLOSE_STEP_S = 0.002
 CLOSE_S = 3.0
 KILLED_S = 1.0
 """Longest wait for a killed zygote: one that waits for a dead disk may never die."""
+BRANCH_S = 5.0
+"""Longest wait for a fork of a zygote; sweeps wait for it, too."""
 LOAD_MEMORY_MIN_BYTES = 64 * 2**20
 """A smaller limit is refused later, once it is known what a bare child needs."""
 
@@ -42,6 +57,10 @@ class _Kept:
     load_until_s: float
     """It must have loaded by then; infinity: it has."""
     memory_bytes: int
+    settings: Settings
+    """The operator's, under which it was started."""
+    origin: str = ""
+    """The pool from whose zygote it was forked; "": it imports by itself."""
     why: tuple[str, str] | None = None
     """Why it was killed or failed: a message and a traceback."""
     forking: set[int] = field(default_factory=set)
@@ -53,6 +72,23 @@ class _Kept:
         """Kill it; its loss is seen on its socket, and reported with the reason."""
         self.why = (why, "")
         self.zygote.kill()
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A pool that waits for its zygote to be forked from another pool's."""
+
+    source: _Kept
+    number: int = 0
+    """Of the request; 0: the source has not loaded yet."""
+    control: socket.socket | None = None
+    """Our end of the new zygote's socket."""
+    until_s: float = NEVER_S
+
+    def close(self) -> None:
+        """Forget the request: a zygote that is forked nevertheless ends."""
+        if self.control is not None:
+            self.control.close()
 
 
 class Zygotes:
@@ -77,6 +113,8 @@ class Zygotes:
         self._serving: dict[str, _Kept] = {}
         self._coming: dict[str, _Kept] = {}
         self._former: list[_Kept] = []
+        self._waiting: dict[str, _Waiting] = {}
+        self._branches = 0
         self._unreaped: list[Zygote] = []
         self._check_s = NEVER_S
         self.oldest_start_time = 0
@@ -90,6 +128,19 @@ class Zygotes:
 
     def start(self, pool: str) -> None:
         """Start a zygote for a pool and let it load the application."""
+        self._drop(pool)  # in a reload, those that wait for it are started again, too
+        source = self._source(pool)
+        if source is None:
+            self._start_own(pool)
+            return
+        self._waiting[pool] = _Waiting(source)
+        allowed_bytes = _load_memory_bytes(self._pool(pool))
+        source.memory_bytes = max(source.memory_bytes, allowed_bytes)
+        if source.load_until_s == NEVER_S:
+            self._branch(pool)
+
+    def _start_own(self, pool: str) -> None:
+        """Start a zygote that imports the application by itself."""
         settings = self._pool(pool)
         try:
             zygote = Zygote.start(
@@ -110,18 +161,104 @@ class Zygotes:
                 inp.ZygoteLost(pool, why, reloading=reloading, killed=killed)
             )
             return
+        self._keep(pool, zygote)
+
+    def _keep(self, pool: str, zygote: Zygote, origin: str = "") -> None:
+        """Listen to a zygote, and let it load."""
         self.oldest_start_time = self.oldest_start_time or zygote.start_time
         now_s = self._reactor.now_s()
         kept = _Kept(
             zygote,
             pool,
             load_until_s=now_s + self.settings.app_timeout_s,
-            memory_bytes=max(settings.limits.memory_bytes, LOAD_MEMORY_MIN_BYTES),
+            memory_bytes=_load_memory_bytes(self._pool(pool)),
+            settings=self.settings,
+            origin=origin,
         )
-        self.drop(pool)
         (self._coming if pool in self._serving else self._serving)[pool] = kept
         self._check_s = now_s + CHECK_EVERY_S
         self._reactor.watch(zygote, lambda _mask: self._ready(kept))
+
+    # -- forks of a zygote -----------------------------------------------------------
+
+    def is_branching(self) -> bool:
+        """Say whether a zygote may have been forked whose pid is not known yet."""
+        return any(waiting.control for waiting in self._waiting.values())
+
+    def _source(self, pool: str) -> _Kept | None:
+        """Return the zygote from which a pool's can be forked; None: it has none."""
+        settings = self._pool(pool)
+        if not settings.preload:
+            return None
+        others = [
+            kept
+            for kept in (*self._serving.values(), *self._coming.values())
+            if kept.settings is self.settings
+            and kept.pool != pool
+            and kept.why is None
+            and self._pool(kept.pool).preload
+        ]
+        ours = environment_of(self._run_id, variables(settings))
+        for kept in others:
+            theirs = variables(self._pool(kept.pool))
+            if ours == environment_of(self._run_id, theirs):
+                return kept
+        if others:
+            self._not_shared(
+                pool, f"its children see other variables than those of {others[0].pool}"
+            )
+        return None
+
+    def _branch(self, pool: str) -> None:
+        """Have a pool's zygote forked from the one that it waits for."""
+        waiting = self._waiting[pool]
+        self._branches += 1
+        waiting.number = self._branches
+        try:
+            waiting.control = waiting.source.zygote.branch(waiting.number)
+        except OSError as exc:
+            self._import_alone(pool, f"another zygote could not be asked for: {exc}")
+            return
+        now_s = self._reactor.now_s()
+        waiting.until_s = now_s + BRANCH_S
+        self._check_s = min(self._check_s, now_s + CHECK_EVERY_S)
+
+    def _branched(self, source: _Kept, answer: Branched) -> None:
+        pools = {one.number: pool for pool, one in self._waiting.items()}
+        pool = pools.get(answer.number)
+        if pool is None:
+            return  # it was given up, and ends with its socket
+        control = self._waiting[pool].control
+        if not answer.pid or control is None:
+            self._import_alone(pool, answer.message)
+            return
+        del self._waiting[pool]
+        try:
+            zygote = Zygote.adopt(pool, answer.pid, control)
+        except OSError as exc:
+            self._not_shared(pool, f"its zygote could not be taken over: {exc}")
+            self._start_own(pool)
+            return
+        self._keep(pool, zygote, source.pool)
+
+    def _import_alone(self, pool: str, why: str) -> None:
+        self._waiting.pop(pool).close()
+        self._not_shared(pool, why)
+        self._start_own(pool)
+
+    def _not_shared(self, pool: str, why: str) -> None:
+        at_ms = self._reactor.clock.utc_ms()
+        self._reactor.observe(ImportNotShared(at_ms=at_ms, pool=pool, reason=why))
+
+    def _waiting_for(self, source: _Kept) -> list[str]:
+        return [pool for pool, one in self._waiting.items() if one.source is source]
+
+    def _start_waiting_for(self, source: _Kept) -> None:
+        """Start those anew that waited for a zygote which is gone."""
+        for pool in self._waiting_for(source):
+            self.start(pool)
+
+    # -- more commands ---------------------------------------------------------------
 
     def fork(
         self, pool: str, slot: int, fds: Sequence[int], enclosure: Enclosure
@@ -152,10 +289,19 @@ class Zygotes:
             self.reaped(0)
 
     def drop(self, pool: str) -> None:
-        """End the zygote that has reloaded."""
+        """End the zygote that has reloaded, or is to be forked."""
+        kept = self._drop(pool)
+        if kept is not None:
+            self._start_waiting_for(kept)
+
+    def _drop(self, pool: str) -> _Kept | None:
+        waiting = self._waiting.pop(pool, None)
+        if waiting is not None:
+            waiting.close()
         kept = self._coming.pop(pool, None)
         if kept is not None:
             self._let_go(kept)
+        return kept
 
     def reaped(self, pid: int) -> None:
         """A child has been reaped; a former zygote without children may end."""
@@ -187,6 +333,8 @@ class Zygotes:
         Args:
             patience_s: one that has not ended by then is killed.
         """
+        for pool in list(self._waiting):
+            self._waiting.pop(pool).close()
         for kept in self._all():
             self._let_go(kept)
         self._reap(min(patience_s, CLOSE_S))
@@ -229,7 +377,12 @@ class Zygotes:
                     f"more than the {show_size(kept.memory_bytes)} that pool "
                     f"{kept.pool} allows a child; load less, or raise the limit"
                 )
-        self._check_s = now_s + CHECK_EVERY_S if loading else NEVER_S
+        for pool, waiting in list(self._waiting.items()):
+            if now_s >= waiting.until_s:
+                seen = f"no zygote was forked for it within {BRANCH_S:g} s"
+                self._import_alone(pool, seen)
+        is_due = loading or self.is_branching()
+        self._check_s = now_s + CHECK_EVERY_S if is_due else NEVER_S
 
     # -- events ----------------------------------------------------------------------
 
@@ -250,6 +403,10 @@ class Zygotes:
                 reloading = self._coming.get(kept.pool) is kept
                 self._guard_orphans(kept)
                 self._reactor.feed(inp.ZygoteLoaded(kept.pool, report, reloading))
+                for pool in self._waiting_for(kept):
+                    self._branch(pool)
+            case Branched():
+                self._branched(kept, frame)
             case LoadFailed(message=message, traceback=traceback):
                 kept.why = (message, traceback)
             case Forked(slot=slot, pid=pid):
@@ -278,17 +435,21 @@ class Zygotes:
             self.on_fork_failed(slot, "its zygote is gone")
         kept.forking.clear()
         self._unguarded.setdefault(kept.pool, set()).update(kept.children)
+        was_loading = kept.load_until_s < NEVER_S
         self._let_go(kept)
-        if kept in self._former:
-            self._former.remove(kept)
-            return
         reloading = self._coming.get(kept.pool) is kept
         if reloading:
             del self._coming[kept.pool]
         elif self._serving.get(kept.pool) is kept:
             del self._serving[kept.pool]
-        else:
-            return  # a reload that was overtaken by another
+        else:  # a former one, or a reload that was overtaken by another
+            self._former = [one for one in self._former if one is not kept]
+            self._start_waiting_for(kept)
+            return
+        if kept.origin and was_loading and kept.why is not None:
+            self._not_shared(kept.pool, kept.why[0])
+            self._start_own(kept.pool)
+            return
         how = (
             "was killed, by a user or because memory ran out"
             if killed
@@ -300,6 +461,15 @@ class Zygotes:
                 kept.pool, message, traceback, reloading=reloading, killed=killed
             )
         )
+        if killed or not was_loading:
+            self._start_waiting_for(kept)
+            return
+        for pool in self._waiting_for(kept):  # for them it would fail likewise
+            self._waiting.pop(pool).close()
+            reloading = pool in self._serving
+            self._reactor.feed(
+                inp.ZygoteLost(pool, message, traceback, reloading=reloading)
+            )
 
     # -- small parts -------------------------------------------------------------------
 
@@ -315,6 +485,10 @@ class Zygotes:
 
     def _pool(self, name: str) -> PoolSettings:
         return next(pool for pool in self.settings.pools if pool.name == name)
+
+
+def _load_memory_bytes(pool: PoolSettings) -> int:
+    return max(pool.limits.memory_bytes, LOAD_MEMORY_MIN_BYTES)
 
 
 def _unfenced() -> bool:

@@ -108,6 +108,7 @@ def children(loop, monkeypatch):
         oldest_start_time=1,
         fork=lambda *_args: None,
         pids=set,
+        is_branching=lambda: False,
         spared=list,
         reaped=lambda _pid: None,
         fenced=lambda: False,
