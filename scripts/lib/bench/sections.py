@@ -123,6 +123,25 @@ def kills(scale: Scale) -> list[Trial]:
     return [Trial("slot back after the limit", system, wish) for system in systems]
 
 
+def pace(scale: Scale) -> list[Trial]:
+    """Many slots whose jobs sleep: how soon each gets its next one."""
+    return [
+        Trial(
+            f"{slots} sleep 100 ms",
+            system,
+            {
+                "scenario": "drain",
+                "kind": "nap",
+                "argument": "100",
+                "workers": slots,
+                "count": slots * max(5, scale.jobs // 500),
+            },
+        )
+        for slots in (64, 128)
+        for system in ("jobpool", "executor")
+    ]
+
+
 def recovery(scale: Scale) -> list[Trial]:
     """From a segfault to the next job in its slot."""
     wish = {"scenario": "after", "kind": "crash", "count": scale.kills, "workers": 1}
@@ -152,6 +171,7 @@ SECTIONS: dict[str, Callable[[Scale], list[Trial]]] = {
     "throughput": throughput,
     "enqueue": enqueue,
     "pick-up": pick_up,
+    "pace": pace,
     "kills": kills,
     "memory": memory,
     "recovery": recovery,
