@@ -32,6 +32,7 @@ from jobpool.core.events.jobs import (
 from jobpool.core.events.pools import (
     ChildEnded,
     ChildStarted,
+    HostMemoryShort,
     ImportNotShared,
     MemoryAwaited,
     PoolReloaded,
@@ -296,6 +297,16 @@ LINES = [
             "job 5 may use 1KiB",
             "2KiB of memory_budget 4KiB is reserved",
             "a",
+        ],
+    ),
+    (
+        HostMemoryShort(
+            at_ms=0, available_bytes=2**20, reserve_bytes=2**21, pressure=12.4
+        ),
+        [
+            "the host is short of memory: nothing begins beside what runs",
+            "1MiB available, 2MiB are kept free",
+            "memory pressure 12 %",
         ],
     ),
     (

@@ -54,6 +54,18 @@ class MemoryAwaited(Event, frozen=True, kw_only=True):
     budget_bytes: int
 
 
+class HostMemoryShort(Event, frozen=True, kw_only=True):
+    """The host is short of memory: nothing begins beside what runs."""
+
+    name = "host_memory_short"
+    level = Level.WARNING
+
+    available_bytes: int
+    reserve_bytes: int
+    pressure: float | None = None
+    """Share of the time in which programs wait for memory, in percent."""
+
+
 class PoolReloaded(Event, frozen=True, kw_only=True):
     """A pool has reloaded the application and its limits."""
 

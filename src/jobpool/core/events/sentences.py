@@ -30,6 +30,7 @@ from jobpool.core.events.jobs import (
 from jobpool.core.events.pools import (
     ChildEnded,
     ChildStarted,
+    HostMemoryShort,
     ImportNotShared,
     MemoryAwaited,
     PoolReloaded,
@@ -301,12 +302,8 @@ def _pool_parts(event: Event) -> Iterator[str]:
             yield f"pools {' '.join(event.pools)}: {event.measure} not in force"
             yield event.why
             yield f"not prevented: {event.stops}"
-        case MemoryAwaited():
-            yield f"pool {event.pool} waits for memory"
-            yield f"job {event.id} may use {show_size(event.memory_bytes)}"
-            budget = show_size(event.budget_bytes)
-            yield f"{show_size(event.used_bytes)} of memory_budget {budget} is reserved"
-            yield event.kind
+        case MemoryAwaited() | HostMemoryShort():
+            yield from _memory_parts(event)
         case PoolReloaded():
             yield f"pool {event.pool} reloaded"
             yield "its children are replaced as they become idle"
@@ -321,6 +318,25 @@ def _pool_parts(event: Event) -> Iterator[str]:
             yield event.hint
         case _:
             yield from _breaker_parts(event)
+
+
+def _memory_parts(event: MemoryAwaited | HostMemoryShort) -> Iterator[str]:
+    match event:
+        case MemoryAwaited():
+            yield f"pool {event.pool} waits for memory"
+            yield f"job {event.id} may use {show_size(event.memory_bytes)}"
+            budget = show_size(event.budget_bytes)
+            yield f"{show_size(event.used_bytes)} of memory_budget {budget} is reserved"
+            yield event.kind
+        case HostMemoryShort():
+            yield "the host is short of memory: nothing begins beside what runs"
+            free, kept = show_size(event.available_bytes), event.reserve_bytes
+            yield f"{free} available, {show_size(kept)} are kept free"
+            yield _pressure(event.pressure)
+
+
+def _pressure(percent: float | None) -> str:
+    return "" if percent is None else f"memory pressure {percent:.0f} %"
 
 
 def _breaker_parts(event: Event) -> Iterator[str]:  # noqa: C901 - a case each

@@ -24,6 +24,8 @@ from jobpool.core.jobs.job import (
 )
 from jobpool.core.jobs.outcome import CHARGES, Charge, Outcome
 from jobpool.core.rules.policy import (
+    HOST_MEMORY,
+    HOST_MEMORY_FREE_S,
     INTERRUPTIONS_MAX,
     SNOOZE_MIN_S,
     SNOOZED_MAX_S,
@@ -33,6 +35,8 @@ from jobpool.core.rules.policy import (
     RetryRule,
     crashes_in_window,
     failing_for_s,
+    host_memory_delay_s,
+    host_memory_row,
     matching_rule,
     retry_delay_s,
     spent_attempts,
@@ -161,6 +165,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """The quota that has made it snooze, and the value that this counts by."""
     charge: Charge | None = None
     """What it costs, if not the outcome's usual charge (`suspects`)."""
+    for_host_memory: bool = False
+    """It was interrupted so that the host does not run out of memory."""
     suspect: bool | None = None
     """As in `Settlement`; None: a suspect whose end clears it is cleared."""
 
@@ -252,13 +258,18 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
         ending = _failed(ending, text)
     if ending.snooze_s is not None and not _snoozed_out(lease, now_ms):
         return _snooze(lease, ending.snooze_s, ending, now_ms)
-    charge = ending.price
     # An outcome's own name comes last: a death has no exception, and "crashed" or
     # "timed_out" may have delays and a budget of its own as well.
     names = (*ending.error_classes, ending.outcome.value)
-    rule = matching_rule(policy, names) if charge.failure else None
+    rule = matching_rule(policy, names) if ending.price.failure else None
+    if ending.for_host_memory:
+        rule = HOST_MEMORY
     own = PastAttempt(ending.outcome, rule, now_ms)
     history = (*lease.history, own)
+    if ending.for_host_memory and _is_free(history):
+        free = Charge(end_unknown=ending.price.end_unknown)
+        ending = msgspec.structs.replace(ending, charge=free)
+    charge = ending.price
     spent = _spent(lease, policy, charge, history=history, rule=rule)
     event, delay_s, verdict = _judge(
         lease, policy, ending, history=history, rule=rule, spent=spent
@@ -280,6 +291,13 @@ def account(lease: Lease, policy: Policy, ending: Ending, *, now_ms: int) -> Set
         fits=lease.unfit and not ending.misfit,
         throttle=_throttle(ending),
     )
+
+
+def _is_free(history: Sequence[PastAttempt]) -> bool:
+    """Say whether interruptions for the host's memory still cost nothing."""
+    row = host_memory_row(history)
+    lasted_ms = row[-1].finished_at_ms - row[0].finished_at_ms
+    return lasted_ms < HOST_MEMORY_FREE_S * 1000
 
 
 def _snooze(lease: Lease, after_s: float, ending: Ending, now_ms: int) -> Settlement:
@@ -423,6 +441,9 @@ def _judge(  # noqa: PLR0911 - one line per verdict, in order of precedence
             0.0,
             f"interrupted {INTERRUPTIONS_MAX} times",
         )
+    if ending.for_host_memory:
+        delay_s = host_memory_delay_s(len(host_memory_row(history)))
+        return JobEvent.TRY_AGAIN, delay_s, ""
     if not charge.failure:
         return JobEvent.TRY_AGAIN, 0.0, ""
     failure = spent.get(Budget.FAILURE)

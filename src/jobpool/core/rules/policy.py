@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from jobpool.core.jobs.job import PastAttempt
-from jobpool.core.jobs.outcome import CHARGES
+from jobpool.core.jobs.outcome import CHARGES, Outcome
 
 BACKOFF_FIRST_S = 30.0
 BACKOFF_FACTOR = 4
@@ -18,6 +18,14 @@ JITTER = 0.2
 AFTER_CRASH_MIN_S = 60.0
 INTERRUPTIONS_MAX = 20
 """Interruptions after which a job is dead."""
+
+
+HOST_MEMORY = "host_memory"
+"""The rule of an interruption because the host ran short of memory."""
+HOST_MEMORY_FREE_S = 86400.0
+"""Such interruptions in a row cost nothing for so long after the first of them."""
+HOST_MEMORY_FIRST_S, HOST_MEMORY_MAX_S = 5.0, 300.0
+"""Delays after them: the first, doubled with each further one, and the longest."""
 
 
 SNOOZES_MAX = 1000
@@ -119,6 +127,22 @@ def spent_attempts(
         1 for past in history if CHARGES[past.outcome].failure and past.rule not in own
     )
     return spent, under_rule
+
+
+def host_memory_row(history: Sequence[PastAttempt]) -> Sequence[PastAttempt]:
+    """Return the attempts in a row, up to the last, that host memory interrupted."""
+    row = 0
+    for past in reversed(history):
+        if past.outcome is not Outcome.INTERRUPTED or past.rule != HOST_MEMORY:
+            break
+        row += 1
+    return history[len(history) - row :]
+
+
+def host_memory_delay_s(nth: int) -> float:
+    """Return how long a job waits after the nth such interruption in a row."""
+    doublings = min(nth - 1, 10)
+    return min(HOST_MEMORY_FIRST_S * 2.0**doublings, HOST_MEMORY_MAX_S)
 
 
 def failing_for_s(history: Sequence[PastAttempt], rule: str) -> float:

@@ -37,6 +37,8 @@ class KillReason(StrEnum):
     """It left something behind after its attempt had ended."""
     BESIDE = "beside"
     """The attempt before it ended their child."""
+    HOST_MEMORY = "host_memory"
+    """The host ran short of memory, and it began last."""
     UNMARKED = "unmarked"
     """Its child ended, perhaps before it began."""
     PROTOCOL = "protocol"
@@ -110,6 +112,7 @@ OUTCOME_OF_KILL: Mapping[KillReason, Outcome] = {
     KillReason.STOPPED: Outcome.INTERRUPTED,
     KillReason.RECYCLED: Outcome.INTERRUPTED,
     KillReason.BESIDE: Outcome.INTERRUPTED,
+    KillReason.HOST_MEMORY: Outcome.INTERRUPTED,
     KillReason.UNMARKED: Outcome.INTERRUPTED,
     KillReason.PROTOCOL: Outcome.CRASHED,
 }
@@ -229,6 +232,7 @@ def verdict_of_death(
     outcome, reason = _cause(exited, kill, host_oom=host_oom, stopping=stopping)
     return Ending(
         outcome=outcome,
+        for_host_memory=kill is not None and kill.reason is KillReason.HOST_MEMORY,
         evidence=Evidence(
             reason=reason,
             signal=exited.signal,
@@ -300,6 +304,12 @@ def reason_of_kill(kill: Kill) -> str:
             text = (
                 f"killed with at least {kill.seen:.0f} processes and threads, over its "
                 f"limit of {kill.limit:.0f} (max_processes)"
+            )
+        case KillReason.HOST_MEMORY:
+            text = (
+                f"interrupted because the host had only {show_size(kill.seen)} of "
+                f"memory left, less than the {show_size(kill.limit)} kept free for "
+                "the kernel; of the attempts here it began last"
             )
         case KillReason.STALLED:
             text = f"killed after {show_duration(kill.limit)} without a heartbeat"

@@ -250,6 +250,16 @@ class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreReport = StoreReport()
 
 
+class HostMemorySeen(msgspec.Struct, frozen=True):
+    """What the host has left while attempts run; only while that is little."""
+
+    available_bytes: int
+    total_bytes: int
+    """Of the host, or what its cgroup allows the supervisor."""
+    pressure: float | None = None
+    """Share of the last 10 s in which some program waited for memory, in percent."""
+
+
 class HostKilled(msgspec.Struct, frozen=True):
     """A suspect of this kind, running alone, killed another supervisor or its host."""
 
@@ -309,6 +319,7 @@ SupervisorEvent = (
     | CancelAsked
     | Notified
     | HostSeen
+    | HostMemorySeen
     | HostKilled
     | BreakersSeen
     | Drain

@@ -20,6 +20,7 @@ from jobpool.sandbox.protocol.messages import (
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.admission.circuit_breakers import CircuitBreakers
+from jobpool.supervisor.machine.admission.host_memory import HostMemoryGuard
 from jobpool.supervisor.machine.admission.host_quotas import HostQuotas
 from jobpool.supervisor.machine.admission.memory import MemoryGate
 from jobpool.supervisor.machine.admission.probation import Probation
@@ -113,7 +114,9 @@ class Machine:
         breakers = CircuitBreakers(step)
         self._places = places = Places()
         self._permits = permits = Permits(step, killing, places)
-        gates = (breakers, HostQuotas(step, places), probation, self._memory)
+        guard = HostMemoryGuard(step, self.pools, killing.interrupt_at_once)
+        quotas = HostQuotas(step, places)
+        gates = (breakers, quotas, probation, guard, self._memory)
         self._dispatcher = Dispatcher(
             step,
             self.pools,
@@ -186,6 +189,7 @@ class Machine:
             inp.CancelAsked: self._cancel_asked,
             inp.Notified: lambda _e: self._dispatcher.hint(),
             inp.HostSeen: self._host_seen,
+            inp.HostMemorySeen: guard.seen,
             inp.HostKilled: breakers.host_killed,
             inp.BreakersSeen: breakers.seen,
             inp.Reload: self._reload,

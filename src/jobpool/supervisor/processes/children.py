@@ -20,6 +20,7 @@ from jobpool.core.config.settings import PoolSettings, Settings
 from jobpool.core.config.store_url import files_of, without_password
 from jobpool.core.events.pools import ChildEnded, ChildStarted
 from jobpool.core.isolation.measures import Lockdown
+from jobpool.sandbox.cgroups.memory_left import MemoryLeft
 from jobpool.sandbox.cgroups.run_group import RunGroup
 from jobpool.sandbox.handles.child import ChildProcess
 from jobpool.sandbox.protocol.messages import FrameError, Go, RunJob, ToChild
@@ -28,12 +29,14 @@ from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.sandbox.runs.marks import try_read_marks
 from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.sandbox.system.oom import OomKills, OomScores
+from jobpool.sandbox.system.pressure import some_avg10
 from jobpool.sandbox.system.process_tree import sweep_orphans
 from jobpool.supervisor.isolation import enclose
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state import notices
 from jobpool.supervisor.machine.state.slot import NEVER_S, Slot
+from jobpool.supervisor.processes.host_memory import HostMemory
 from jobpool.supervisor.processes.memory_watch import Watch
 from jobpool.supervisor.processes.zygotes import Zygotes
 from jobpool.supervisor.reactor import Reactor
@@ -89,6 +92,12 @@ class Children:
         self._oom_kills = OomKills()
         self._scores = OomScores()
         self.watch = Watch(reactor.feed)
+        self._host_memory = HostMemory(
+            MemoryLeft().look,
+            lambda: some_avg10("memory"),
+            is_busy=lambda: any(slot.queue for slot in slots),
+            report=reactor.feed,
+        )
         zygotes.on_forked = self.forked
         zygotes.on_fork_failed = self.fork_failed
 
@@ -193,7 +202,9 @@ class Children:
         process = self._process(order.slot)
         if process is not None:
             process.bound_memory(order.memory_bytes)
-            self.watch.begin(order, self._reactor.now_s())
+            now_s = self._reactor.now_s()
+            self.watch.begin(order, now_s)
+            self._host_memory.begin(now_s)
 
     def recall(self, number: int, last_seq: int) -> None:
         """Take back what the child has not begun."""
@@ -226,11 +237,17 @@ class Children:
 
     def next_s(self) -> float:
         """Return when `check` has something to do."""
-        return min(self.watch.next_s(), self._sweep_s, self._patrol_s)
+        return min(
+            self.watch.next_s(),
+            self._host_memory.next_s,
+            self._sweep_s,
+            self._patrol_s,
+        )
 
     def check(self, now_s: float) -> None:
         """Sample memory, and sweep if that is due."""
         self.watch.sample(now_s)
+        self._host_memory.check(now_s)
         if now_s >= self._sweep_s or now_s >= self._patrol_s:
             # Also without a death: a handler can make processes that are ours at
             # once (clone with CLONE_PARENT), beside a child that lives on.

@@ -120,6 +120,10 @@ class Killing:
         """The supervisor stops, or the drain window is over."""
         self.kill(slot, Kill(KillReason.STOPPED, str(reason or "")))
 
+    def interrupt_at_once(self, slot: Slot, kill: Kill) -> None:
+        """Its memory is needed: kill it without a dump, which takes time."""
+        self.kill(slot, kill, dump=False)
+
     def garbage(
         self, slot: Slot, sent: object, why: KillReason = KillReason.PROTOCOL
     ) -> None:

@@ -11,6 +11,7 @@ from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.admission.circuit_breakers import CircuitBreakers
 from jobpool.supervisor.machine.admission.gate import Gate
+from jobpool.supervisor.machine.admission.host_memory import HostMemoryGuard
 from jobpool.supervisor.machine.admission.host_quotas import HostQuotas
 from jobpool.supervisor.machine.admission.memory import REASON as MEMORY
 from jobpool.supervisor.machine.admission.memory import MemoryGate
@@ -95,9 +96,11 @@ def test_gates_are_asked_in_a_fixed_order() -> None:
         CircuitBreakers,
         HostQuotas,
         Probation,
+        HostMemoryGuard,
         MemoryGate,
     ]
-    assert [gate.sorts_out for gate in gates(world)] == [True, True, False, False]
+    sorts_out = [gate.sorts_out for gate in gates(world)]
+    assert sorts_out == [True, True, False, False, False]
 
 
 def test_a_job_refused_for_memory_is_told_so() -> None:
@@ -107,7 +110,7 @@ def test_a_job_refused_for_memory_is_told_so() -> None:
     world.job()
     world.job()
     world.notify()
-    assert refusals(world, waiting(world)) == [None, None, None, MEMORY]
+    assert refusals(world, waiting(world)) == [None, None, None, None, MEMORY]
 
 
 def test_beside_a_suspect_nothing_begins_and_the_suspect_waits_its_turn() -> None:
@@ -120,7 +123,7 @@ def test_beside_a_suspect_nothing_begins_and_the_suspect_waits_its_turn() -> Non
     other = msgspec.structs.replace(waiting_lease(world), suspect=False)
     world.notify()
     assert waiting(world).lease.id == suspect.id
-    assert refusals(world, waiting(world)) == [None, None, ITS_TURN, None]
+    assert refusals(world, waiting(world)) == [None, None, ITS_TURN, None, None]
     beside = msgspec.structs.replace(waiting(world), lease=other)
     assert refusals(world, beside)[2] == ALONE
     assert running(world) == {1}
