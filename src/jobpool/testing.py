@@ -100,6 +100,7 @@ class Rehearsal:
     Attributes:
         beats: its heartbeats, in order.
         enqueued: the jobs that it enqueued, in order; they are stored nowhere.
+        added: the jobs that it added to its flow, in order.
         completion: its call of ``complete``, if it made one.
         permits: the permits that it took, in order.
         blocks: what ``permit.answered`` would have told everybody, in order.
@@ -111,6 +112,7 @@ class Rehearsal:
     ) -> None:
         self.beats: list[Beat] = []
         self.enqueued: list[NewJob] = []
+        self.added: list[NewJob] = []
         self.completion: Completion | None = None
         self.permits: list[TakenPermit] = []
         self.blocks: list[Block] = []
@@ -168,6 +170,10 @@ class Rehearsal:
         """Return what `running` was given as results."""
         del numbers
         return [row for row in self._results if row.job_id > after_id]
+
+    def add_members(self, jobs: Sequence[NewJob]) -> None:
+        """Collect jobs that would be added to the flow of the job."""
+        self.added += jobs
 
     def beat(self, progress: Any, checkpoint: Any) -> None:
         """Collect a heartbeat; its values must be JSON, as in a child."""

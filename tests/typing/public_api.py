@@ -209,6 +209,8 @@ def total_of(sizes: list[str], day: str) -> int:
     for member, value in current().results():
         assert_type(member.kind, str)
         assert_type(value, Any)
+    assert_type(current().flow.add_many(thumbnail.call(one) for one in "ab"), int)
+    current().flow.add(thumbnail)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     current().results("thumbnail")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     return len(sizes) + len(day)
 

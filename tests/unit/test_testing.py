@@ -82,6 +82,38 @@ def test_running_gives_a_handler_results_of_the_steps_before_it():
         """It is refused as a child would refuse it."""
 
 
+def test_running_collects_what_a_handler_adds_to_its_flow():
+    """With its own tenant and priority, if the options do not say."""
+    with running(tenant="acme", priority=4) as seen:
+        flow = jobpool.current().flow
+        flow.add(slow.call("1"))
+        assert flow.add_many(slow.options(tenant="b").call(n) for n in "23") == 2
+        flow.add(slow.options(priority=0).call("4"))
+    found = [(job.tenant, job.priority) for job in seen.added]
+    assert found == [("acme", 4), ("b", 4), ("b", 4), ("acme", 0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"key": "k"}, "key= and unique="),
+        ({"unique": "u"}, "key= and unique="),
+        ({"run_at": dt.datetime(2100, 1, 1, tzinfo=dt.UTC)}, "run_at="),
+    ],
+)
+def test_what_does_not_go_with_flows_is_not_added(options, problem):
+    with running() as seen:
+        flow = jobpool.current().flow
+        calls = [slow.call("1"), slow.options(**options).call("2")]
+        with pytest.raises(UsageError, match=problem):
+            flow.add_many(calls)
+        with pytest.raises(UsageError, match="expected a call"):
+            flow.add(slow)
+        with pytest.raises(UsageError, match="expected a list or generator"):
+            flow.add_many(calls[0])
+    assert seen.added == []
+
+
 def test_running_blocks_nest():
     """The outer attempt is current again afterwards."""
     with running(job_id=1):

@@ -11,13 +11,16 @@ import pytest
 import jobpool
 from jobpool import FlowUnsuccessful, JobPool, UsageError
 from jobpool.core.jobs.flow import FlowState, StepState
+from jobpool.store.records.operating import Filter
 from jobpool.testing import running
 from support.postgres.server import libpq_url, server
 from support.site.supervising import PATIENCE_S, Site
 from support.waiting import wait_until
 
 SHOP = """
-import dataclasses, datetime as dt
+import contextlib, dataclasses, datetime as dt, sqlite3
+
+import jobpool
 
 
 @dataclasses.dataclass
@@ -63,6 +66,41 @@ def dies(how: str) -> int:
 def hear(what: str, more: str = "") -> str:
     heard(what + more)
     return what + more
+
+
+@jobs.job("io", kind="crawl", max_crashes=3, retry=AT_ONCE)
+def crawl(page: str, links: list[str], fails: str = "") -> str:
+    heard(page)
+    added = current().flow.add_many(crawl.call(page + link, []) for link in links)
+    assert added == len(links)
+    if fails and current().attempt == 1:
+        if fails == "segfault":
+            segfault()
+        raise ValueError(fails)
+    return page
+
+
+@jobs.job("io", kind="gather")
+def gather(pages: list[str]) -> list[str]:
+    return sorted(pages)
+
+
+@jobs.job("io", kind="wrong")
+def wrong() -> list[str]:
+    flow, told = current().flow, []
+    many = [crawl.call("x", [])] * 10_000
+    flow.add(hear.call("all that is added"))
+    for calls in (many, [crawl.call("x" * 60_000, [])] * 100):
+        try:
+            flow.add_many(calls)
+        except jobpool.UsageError as exc:
+            told.append(str(exc))
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        try:
+            current().complete(connection)
+        except jobpool.UsageError as exc:
+            told.append(str(exc))
+    return told
 
 
 @jobs.job("io", kind="holds")
@@ -181,6 +219,38 @@ def test_a_refund_that_is_not_needed_fails_nothing(site, shop):
     with pytest.raises(FlowUnsuccessful, match="hear, which was skipped") as caught:
         run.result(refund)
     assert caught.value.state == "succeeded"
+
+
+@pytest.mark.parametrize("fails", ["", "segfault", "an error"])
+def test_what_an_attempt_adds_is_there_if_it_succeeds(site, shop, fails):
+    """Once, however often it was tried; what waits for its step waits for all of it."""
+    flow = shop.jobs.flow("crawl", tenant="acme")
+    pages = flow.add_many([shop.crawl.call("/", ["a", "b"], fails=fails)])
+    flow.add(shop.gather.call(pages.value))
+    run = flow.enqueue()
+    assert run.result(timeout=PATIENCE_S) == ["/", "/a", "/b"]
+    assert list(run.results(shop.crawl)) == ["/", "/a", "/b"]
+    assert run.progress.total == 4
+    assert {job.tenant for job in site.store.find(Filter(tenant="acme"))} == {"acme"}
+    assert ledger(site) == ["/"] * (2 if fails else 1) + ["/a", "/b"]
+
+
+def test_an_attempt_adds_only_so_many_and_completes_nothing_then(site, shop):
+    """What is refused adds nothing of its call; what was added before is."""
+    flow = shop.jobs.flow("wrong")
+    step = flow.add(shop.wrong.call())
+    run = flow.enqueue()
+    many, large, completed = run.result(step, timeout=PATIENCE_S)
+    assert "at most 10,000 jobs" in many
+    assert "4,194,304 bytes" in large
+    assert "does not go with current().flow" in completed
+    assert ledger(site) == ["added", "all", "is", "that"]
+
+
+def test_a_job_in_no_flow_adds_nothing(shop):
+    job = shop.crawl.options(max_attempts=1).enqueue("/", ["a"])
+    with pytest.raises(jobpool.JobUnsuccessful, match="this job is in no flow"):
+        job.result(timeout=PATIENCE_S)
 
 
 def test_the_same_key_is_the_same_flow(shop):

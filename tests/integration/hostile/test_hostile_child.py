@@ -76,6 +76,9 @@ def lie(how):
         say(b"\\xff\\xff\\xff\\xff" + bytes(1000))
     elif how == "garbage":
         say(random.Random(7).randbytes(4096))
+    elif how == "additions that nobody could store":
+        bad = NewJob(kind="x", pool="cpu", payload=b"{}", key="k")
+        say(encode(Done(1, own, True, b"1", 0.0, 0.0, 1, 1, added=[bad])))
     elif how == "a flood of requests":
         say(encode(Ask(1, own, [NewJob(kind="x", pool="cpu", payload=b"{}")])) * 1000)
     time.sleep(20)
@@ -105,6 +108,7 @@ LIES = [
     "four gigabytes",
     "garbage",
     "a flood of requests",
+    "additions that nobody could store",
 ]
 
 

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-import msgspec
-
 from jobpool.client.declare.declaration import checked_kind, positive_s
 from jobpool.client.declare.options import checked_priority, checked_text
 from jobpool.client.flows.step import Step
@@ -33,7 +31,7 @@ from jobpool.core.jobs.flow import (
     When,
 )
 from jobpool.core.jobs.job import NewJob
-from jobpool.core.rules.quotas.lanes import lane_id
+from jobpool.core.rules.quotas.lanes import placed
 from jobpool.core.units import DurationLike
 from jobpool.errors import ConfigError, UsageError
 
@@ -337,13 +335,7 @@ class Flow:
         """Return a job with what its own options leave to the flow."""
         tenant = self._tenant if job.tenant is None else job.tenant
         priority = job.priority if call.has_priority else self._priority
-        if (tenant, priority) == (job.tenant, job.priority):
-            return job
-        lane = job.lane
-        if lane is not None:
-            values = job.quota_values or {}
-            lane = lane_id(job.pool, job.kind, priority, tenant, values)
-        return msgspec.structs.replace(job, tenant=tenant, priority=priority, lane=lane)
+        return placed(job, tenant, priority)
 
     def _checked(self, call: Any, where: str, index: int | None = None) -> NewJob:
         """Return the job of a call that may be a step's.

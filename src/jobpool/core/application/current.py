@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -22,6 +22,9 @@ from jobpool.core.application.step_results import (
 from jobpool.core.jobs.job import Enqueued, Job, NewJob, Scheduled
 from jobpool.core.rules.admission import Admission
 from jobpool.errors import Superseded, UsageError
+
+if TYPE_CHECKING:
+    from jobpool.core.application.current_flow import CurrentFlow
 
 T = TypeVar("T")
 Restorer = Callable[[], tuple[bytes, bool]]
@@ -135,6 +138,15 @@ class Channel(Protocol):
             UsageError: the job is in no flow.
             CodecMismatch: one is encoded with another codec or key.
             StoreError: they could not be read.
+        """
+        ...
+
+    def add_members(self, jobs: Sequence[NewJob]) -> None:
+        """Add members to the step of the running job, once its attempt has succeeded.
+
+        Raises:
+            UsageError: it is in no flow or was completed, or they are too many; none of
+                them was added.
         """
         ...
 
@@ -282,6 +294,14 @@ class Current:
     def stopping(self) -> bool:
         """True once a drain has begun: a long handler should save its work and end."""
         return self._channel.stopping()
+
+    @property
+    def flow(self) -> CurrentFlow:
+        """Its flow, to which it may add jobs."""
+        # Its imports are for those alone that use it.
+        from jobpool.core.application.current_flow import CurrentFlow  # noqa: PLC0415
+
+        return CurrentFlow(self._channel.add_members, self.tenant, self.priority)
 
     @overload
     def results(self, /) -> StepResults[tuple[Member, Any]]: ...

@@ -18,6 +18,10 @@ STEPS_MAX = 10_000
 """Most steps of a flow."""
 EDGES_MAX = 100_000
 """Most edges of a flow."""
+ADDED_MAX = 10_000
+"""Most members that one attempt adds to its step."""
+ADDED_MAX_BYTES = 4 * 2**20
+"""Most that they take up as they are sent to the supervisor."""
 
 EXTERNAL = "external."
 """The beginning of the kind of an external step's member."""

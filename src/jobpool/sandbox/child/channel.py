@@ -18,6 +18,7 @@ from jobpool import errors
 from jobpool.core.application import current
 from jobpool.core.application.codec import Codec, decode_json, encode_json
 from jobpool.core.application.step_results import MemberResult, WantedResults
+from jobpool.core.jobs.flow import ADDED_MAX, ADDED_MAX_BYTES
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.errors import (
     ArgumentsRejected,
@@ -72,6 +73,8 @@ class AttemptChannel:
     """
 
     __slots__ = (
+        "_added",
+        "_added_bytes",
         "_codec",
         "_completing",
         "_encoding",
@@ -111,6 +114,8 @@ class AttemptChannel:
         """Requests for permits that were not refused, returned or given up."""
         self._unsent: bytes | None = None
         """Progress whose beat was delayed."""
+        self._added: list[NewJob] = []
+        self._added_bytes = 0
 
     def close(self) -> Beat | None:
         """Refuse everything from now on: the attempt has ended.
@@ -151,6 +156,43 @@ class AttemptChannel:
             return row
         result = decode_json(self._codec(), row.result, row.codec)
         return row._replace(result=result, codec=None)
+
+    def add_members(self, jobs: Sequence[NewJob]) -> None:
+        """Keep members that are to be stored if the attempt succeeds.
+
+        Raises:
+            UsageError: the job is in no flow, `complete` has written, they are too many
+                or too large, or as of `enqueue`; none of them was added.
+        """
+        self._speaker()
+        if not self._job.is_member:
+            raise UsageError(
+                "current().flow: this job is in no flow, so that nothing can be added "
+                "to its step; nothing was added. handler.enqueue(...) makes a job of "
+                "its own"
+            )
+        size_bytes = sum(len(msgspec.msgpack.encode(job)) for job in jobs)
+        with undisturbed(), self._link.lock:
+            if self._completing:
+                raise UsageError(
+                    "current().flow: complete() was called, which ends this job in a "
+                    "transaction of yours; nothing was added"
+                )
+            count = len(self._added) + len(jobs)
+            size_bytes += self._added_bytes
+            if count > ADDED_MAX or size_bytes > ADDED_MAX_BYTES:
+                raise UsageError(
+                    f"current().flow: one attempt adds at most {ADDED_MAX:,} jobs that "
+                    f"take {ADDED_MAX_BYTES:,} bytes, this would be at least {count:,} "
+                    f"and {size_bytes:,}; nothing of this call was added. Add jobs "
+                    "that add the others"
+                )
+            self._added += jobs
+            self._added_bytes = size_bytes
+
+    def added(self) -> list[NewJob]:
+        """Return what is to be added, now that the attempt has succeeded."""
+        return [] if self.completed else self._added
 
     def _asked(
         self,
@@ -304,6 +346,12 @@ class AttemptChannel:
             raise UsageError(
                 "complete() was called before in this attempt; call it once, as the "
                 "last thing before the commit"
+            )
+        if self._added:
+            raise UsageError(
+                "complete() does not go with current().flow: what was added is stored "
+                "with the end of the attempt, and not in your transaction; nothing was "
+                "written"
             )
         self._completing = True
         try:

@@ -265,6 +265,7 @@ class Child:
             error=error,
             completed=channel.completed,
             began_s=began_s,
+            added=channel.added() if error is None else [],
         )
         return done, reported
 

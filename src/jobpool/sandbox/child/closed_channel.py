@@ -43,6 +43,14 @@ class ClosedChannel:
         del numbers, after_id
         raise UsageError(f"results of a flow cannot be read: {self._reason}")
 
+    def add_members(self, jobs: Sequence[NewJob]) -> None:
+        """Refuse.
+
+        Raises:
+            UsageError: always; nothing was added.
+        """
+        raise UsageError(f"cannot add {len(jobs)} jobs to a flow: {self._reason}")
+
     def beat(self, progress: Any, checkpoint: Any) -> None:
         """Refuse.
 

@@ -260,6 +260,8 @@ class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
     """The handler called `complete`; the store knows whether that was committed."""
     began_s: float = 0.0
     """Monotonic time at which it began."""
+    added: list[NewJob] = []
+    """Members that it adds to its own step."""
 
 
 class Raised(msgspec.Struct, tag="raised", array_like=True):

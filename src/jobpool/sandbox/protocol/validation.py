@@ -6,9 +6,10 @@ The supervisor must be able to compute with what passes, and to store it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from jobpool.core.jobs.flow import STEPS_MAX
+from jobpool.core.jobs.flow import ADDED_MAX, ADDED_MAX_BYTES, STEPS_MAX
+from jobpool.core.jobs.job import NewJob
 from jobpool.core.units import DURATION_MAX_S, SIZE_MAX_BYTES
 from jobpool.sandbox.protocol.messages import (
     AboutPermits,
@@ -39,7 +40,11 @@ _SLACK_BYTES = 1024
 
 
 def screened(
-    frames: Sequence[FromChild], *, result_max_bytes: int, checkpoint_max_bytes: int
+    frames: Sequence[FromChild],
+    *,
+    result_max_bytes: int,
+    checkpoint_max_bytes: int,
+    wrong_with: Callable[[Sequence[NewJob]], str | None],
 ) -> tuple[Sequence[FromChild], str | None]:
     """Return the messages before the first bad one, and what is wrong with it.
 
@@ -47,10 +52,13 @@ def screened(
         frames: the messages, of the right types, in order.
         result_max_bytes: cap of a result.
         checkpoint_max_bytes: cap of a checkpoint.
+        wrong_with: says why a store would not take some members; None: it would.
     """
     for place, frame in enumerate(frames):
         if type(frame) is Done:  # nearly all of them are
             wrong = _done(frame, result_max_bytes)
+            if frame.added and not wrong:
+                wrong = _added(frame.added) or wrong_with(frame.added)
         elif isinstance(frame, AboutPermits):
             wrong = _about_permits(frame)
         else:
@@ -106,6 +114,14 @@ def _done(done: Done, result_max_bytes: int) -> str | None:
     if len(done.surprise) > TEXT_MAX_CHARS:
         return "a surprise of endless length"
     return None if done.error is None else _raised(done.error)
+
+
+def _added(jobs: Sequence[NewJob]) -> str | None:
+    if len(jobs) > ADDED_MAX:
+        return f"{len(jobs)} jobs added to a flow"
+    if sum(len(job.payload) for job in jobs) > ADDED_MAX_BYTES:
+        return "too many bytes of jobs added to a flow"
+    return None
 
 
 def _raised(error: Raised) -> str | None:

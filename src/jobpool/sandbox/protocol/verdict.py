@@ -175,7 +175,7 @@ def _outcome_of_error(error: Raised | None) -> Outcome:
 def is_plain_success(done: Done) -> bool:
     """Say whether a child reports only a result."""
     return done.ok and not (
-        done.completed or done.surprise or done.output or done.error
+        done.completed or done.surprise or done.output or done.error or done.added
     )
 
 

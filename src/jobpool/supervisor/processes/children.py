@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import selectors
 import signal
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from jobpool.core.config.settings import PoolSettings, Settings
 from jobpool.core.config.store_url import files_of, without_password
 from jobpool.core.events.pools import ChildEnded, ChildStarted
 from jobpool.core.isolation.measures import Lockdown
+from jobpool.core.jobs.job import NewJob
+from jobpool.errors import UsageError
 from jobpool.sandbox.cgroups.memory_left import MemoryLeft
 from jobpool.sandbox.cgroups.run_group import RunGroup
 from jobpool.sandbox.handles.child import ChildProcess
@@ -31,6 +34,7 @@ from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.sandbox.system.oom import OomKills, OomScores
 from jobpool.sandbox.system.pressure import some_avg10
 from jobpool.sandbox.system.process_tree import sweep_orphans
+from jobpool.store.statements.validation import check_added
 from jobpool.supervisor.isolation import enclose
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
@@ -45,6 +49,8 @@ SWEEP_AGAIN_S = 0.005
 PATROL_EVERY_S = 1.0
 CHECKPOINT_MAX_BYTES = 64 * 1024
 OUTPUT_TAIL_BYTES = 64 * 1024
+_SKEW_MS = 366 * 86_400_000
+"""More than a store's clock may be ahead of ours, or a settlement may wait."""
 
 
 class Children:
@@ -314,6 +320,7 @@ class Children:
             frames,
             result_max_bytes=self._zygotes.settings.result_max_bytes,
             checkpoint_max_bytes=CHECKPOINT_MAX_BYTES,
+            wrong_with=_wrong_with,
         )
         if good:
             peak = self.watch.peak_bytes(number)
@@ -406,6 +413,15 @@ class Children:
                 )
             )
             process.close()
+
+
+def _wrong_with(added: Sequence[NewJob]) -> str | None:
+    """Say what keeps jobs from being added to a flow: nobody could settle it then."""
+    try:
+        check_added(added, now_ms=time.time_ns() // 10**6 + _SKEW_MS)
+    except UsageError as exc:
+        return f"jobs added to a flow that no store would take: {exc}"
+    return None
 
 
 def _go(

@@ -61,7 +61,7 @@ def test_what_grows_keeps_to_its_caps():
         error=clean,
     )
     caps = {"result_max_bytes": 1, "checkpoint_max_bytes": 1}
-    assert screened([done], **caps) == ([done], None)
+    assert screened([done], **caps, wrong_with=lambda _: None) == ([done], None)
 
 
 @pytest.mark.parametrize("chars", [MESSAGE_MAX_CHARS, 3 * TRACEBACK_MAX_CHARS])

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jobpool.core.application.step_results import WantedResults
-from jobpool.core.jobs.flow import STEPS_MAX
+from jobpool.core.jobs.flow import ADDED_MAX, ADDED_MAX_BYTES, STEPS_MAX
 from jobpool.core.jobs.job import NewJob
 from jobpool.sandbox.protocol.messages import (
     Ask,
@@ -31,6 +31,7 @@ GOOD = Done(
     rss_bytes=1,
     peak_rss_bytes=1,
 )
+ADDED = NewJob(kind="k", pool="p", payload=b"{}")
 RAISED = Raised(["ValueError"], "no", "Traceback")
 
 
@@ -39,7 +40,12 @@ def problem(*frames):
 
 
 def screen(*frames):
-    return screened(frames, result_max_bytes=1000, checkpoint_max_bytes=100)
+    return screened(
+        frames,
+        result_max_bytes=1000,
+        checkpoint_max_bytes=100,
+        wrong_with=lambda jobs: "unfit" if jobs[0].key else None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,6 +64,7 @@ def screen(*frames):
         BlockBucket(1, "stripe", "acme", 30.0),
         RequestEnded(1, "stripe", "acme", failed=True),
         msgspec.structs.replace(GOOD, ok=False, error=RAISED),
+        msgspec.structs.replace(GOOD, added=[ADDED] * ADDED_MAX),
     ],
 )
 def test_honest_messages_pass(frame):
@@ -70,6 +77,9 @@ def test_honest_messages_pass(frame):
     [
         {"peak_rss_bytes": 2**64 - 1},
         {"rss_bytes": -1},
+        {"added": [ADDED] * (ADDED_MAX + 1)},
+        {"added": [msgspec.structs.replace(ADDED, payload=bytes(ADDED_MAX_BYTES + 1))]},
+        {"added": [msgspec.structs.replace(ADDED, key="x")]},
         {"duration_s": float("nan")},
         {"duration_s": -0.1},
         {"cpu_s": float("inf")},

@@ -2,6 +2,6 @@
 
 Pure. A *quota* is a named cap, rate or both; a *bucket* one value of what it counts by;
 a *lane* all jobs that have the same buckets, and are blocked together. May import:
-core.units. Start with `definition`; `rules` says what is in force, `allot` is what
-stores call.
+core.jobs, core.units. Start with `definition`; `rules` says what is in force, `allot`
+is what stores call.
 """

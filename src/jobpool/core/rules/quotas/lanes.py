@@ -8,6 +8,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from jobpool.core.jobs.job import NewJob
 from jobpool.core.rules.quotas.definition import Need, Quota
 from jobpool.errors import UsageError
 
@@ -32,6 +33,17 @@ def lane_id(
         values: what it counts by (`values_of`), as stored in ``quota_values``.
     """
     return _id([pool, kind, priority, tenant, dict(sorted(values.items()))])
+
+
+def placed(job: NewJob, tenant: str | None, priority: int) -> NewJob:
+    """Return a job with this tenant and priority, and the lane that follows."""
+    if (tenant, priority) == (job.tenant, job.priority):
+        return job
+    lane = job.lane
+    if lane is not None:
+        values = job.quota_values or {}
+        lane = lane_id(job.pool, job.kind, priority, tenant, values)
+    return msgspec.structs.replace(job, tenant=tenant, priority=priority, lane=lane)
 
 
 def again(lane: int) -> int:

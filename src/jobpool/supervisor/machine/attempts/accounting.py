@@ -63,6 +63,8 @@ class Accounting:
         now_ms = lease.leased_at_ms + round(held_s * 1000)
         accounted = account(lease, job.policy, ending, now_ms=now_ms)
         settlement = _timed(accounted, job, done, step, slot.app_version)
+        if done is not None and done.added and settlement.state is JobState.SUCCEEDED:
+            settlement = msgspec.structs.replace(settlement, added=tuple(done.added))
         if ending.evidence.output and step.registry is not None:
             settlement = _keeping(step.registry.keep_output(lease.kind), settlement)
         waits = claimed = done is not None and done.completed

@@ -159,6 +159,11 @@ class Running:
                 slot, "the end of an attempt that it does not run", reason
             )
             return
+        if done.added and job.lease.step is None:
+            self._killing.garbage(
+                slot, "jobs added to the flow of a job in none", KillReason.PROTOCOL
+            )
+            return
         slot.jobs, slot.idled_s, slot.ended_token = slot.jobs + 1, 0.0, done.token
         slot.cpu_s += done.cpu_s
         slot.left_bytes = done.rss_bytes - slot.base_rss_bytes

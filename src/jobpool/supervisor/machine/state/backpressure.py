@@ -14,6 +14,8 @@ from collections.abc import Iterable
 
 from jobpool.core.jobs.job import Settlement
 
+_ROW_BYTES = 200
+"""About what a job takes beside its arguments."""
 SMALL_BYTES = 2**14
 """A larger settlement is large."""
 UNWRITTEN_MAX_BYTES = 2**21
@@ -22,13 +24,14 @@ UNWRITTEN_MAX_BYTES = 2**21
 
 def size_bytes(settlement: Settlement) -> int:
     """Return roughly how much it takes in the store, beyond what they all take."""
-    return len(settlement.result or b"") + len(settlement.evidence.output or "")
+    size = len(settlement.result or b"") + len(settlement.evidence.output or "")
+    return size + sum(len(job.payload) + _ROW_BYTES for job in settlement.added)
 
 
 def is_large(settlement: Settlement) -> bool:
     """Say whether a settlement is written apart from the small ones."""
-    has_text = settlement.result or settlement.evidence.output
-    return bool(has_text) and size_bytes(settlement) > SMALL_BYTES
+    has_more = settlement.result or settlement.evidence.output or settlement.added
+    return bool(has_more) and size_bytes(settlement) > SMALL_BYTES
 
 
 class Unwritten:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from jobpool.core.jobs.job import NewJob
 from jobpool.sandbox.protocol.messages import Raised
+from jobpool.sandbox.protocol.verdict import KillReason
 from jobpool.store.records.jobs import LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
@@ -62,3 +64,19 @@ def test_a_child_is_told_whether_its_job_is_a_member(world, step):
     world.notify()
     ((run,),) = [assigned.frames for assigned in world.took(cmd.Assign)]
     assert run.is_member == (step is not None)
+
+
+@pytest.mark.parametrize("step", [None, 7])
+def test_only_a_member_adds_to_its_flow(world, step):
+    """It does so with its success; a child that says so of another job is killed."""
+    added = NewJob(kind="cpu.work", pool="cpu", payload=b"{}")
+    world.job(step=step)
+    world.notify()
+    slot = world.machine.slots[0]
+    world.done(0, added=[added])
+    settled = [one for settle in world.took(cmd.Settle) for one in settle.settlements]
+    if step is None:
+        assert settled == []
+        assert slot.killed.reason is KillReason.PROTOCOL
+    else:
+        assert [one.added for one in settled] == [(added,)]
