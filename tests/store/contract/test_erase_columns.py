@@ -29,7 +29,7 @@ NOT_A_JOBS = {
     "result_drafts": "numbers",
     "schedules": "what is to be enqueued, until the schedule is removed",
     "ticks": "numbers",
-    "flows": "what applications name: names, keys, tenants, until it is pruned whole",
+    "flows": "names that applications give; keys and tenants: see flows/test_people.py",
     "steps": "what applications name",
     "edges": "numbers",
     "flow_notes": "numbers",

@@ -10,6 +10,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import StoreRefused, StoreWentBack
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.records.reading import UnfinishedRow
+from support.store.flows import step, store_flow
 from support.store.storing import (
     KINDS,
     begin_run,
@@ -79,6 +80,15 @@ def test_ids_go_on_in_a_store_that_never_had_a_job(store):
         10**9 + 2,
         10**9 + 3,
     ]
+
+
+def test_no_ref_of_a_flow_leads_to_another_one_after_a_restore(store):
+    """Flows after the backup are gone; whoever has the ref of one finds none."""
+    store_flow(store, step(0))
+    store.begin_anew(tokens=0, last_id=1000)
+    assert store_flow(store, step(0)) == 1001
+    store.begin_anew(tokens=0, last_id=0)
+    assert store_flow(store, step(0)) == 1002
 
 
 def test_unfinished_jobs_are_counted_by_kind(store):

@@ -288,6 +288,8 @@ class Operating(Protocol):
         and figures stay; the reason is when they were erased (`Job.is_erased`). Such a
         job cannot be revived.
         Jobs that have not finished stay as they are. Erasing again changes nothing.
+        A flow of such jobs has no key and no tenant any more, unless a job of it has
+        not finished.
 
         Returns:
             How many of the jobs had finished, and hold no data now.
@@ -317,6 +319,7 @@ class Operating(Protocol):
 
         Args:
             tokens: as in `Position`.
-            last_id: as in `Position`.
+            last_id: as in `Position`; flows, of which there are fewer, go on after it
+                as well.
         """
         ...

@@ -263,6 +263,7 @@ class MemoryDatabase:
         self.restores += 1
         self._last_token = max(self._last_token, tokens)
         self.jobs.take_ids(last_id)
+        self.flows.take_ids(last_id)
 
     @property
     def stale(self) -> int:

@@ -416,6 +416,7 @@ class PostgresStore(
     def _raise_counters(self, session: Session, *, tokens: int, last_id: int) -> None:
         session.rows("move_raise_tokens", last=tokens)
         session.rows("move_raise_ids", last=last_id)
+        session.rows("raise_flow_ids", last=last_id)
 
     def _lease_jobs(
         self, session: Session, run_id: str, ids: Sequence[int], now_ms: int

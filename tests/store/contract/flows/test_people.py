@@ -194,6 +194,23 @@ def test_a_replay_takes_the_place_of_its_member(store):
     assert state(store, flow) == "succeeded"
 
 
+def test_whom_a_flow_was_for_is_erased_with_its_jobs(store):
+    """Not before the last of them has ended: its key says which flow it is."""
+    flow = store_flow(store, step(0), step(1, 0), key="ann@example.org", tenant="ann")
+    assert settle_all(store) == [0]
+    first = only(store, flow, 0).id
+    assert store.erase([first]) == 1
+    assert store.flow(flow).row.key == "ann@example.org"
+    assert run_to_end(store) == [[1]]
+    assert store.erase([only(store, flow, 1).id]) == 1
+    row = store.flow(flow).row
+    assert (row.key, row.tenant) == (None, None)
+    again = store_flow(store, step(0), key="ann@example.org")
+    assert again != flow
+    assert store.erase([first]) == 1
+    assert store.flow(again).row.key == "ann@example.org"
+
+
 def test_flows_are_pruned_whole(store, clock):
     """A member stays for as long as its flow does."""
     flow = store_flow(store, step(0), step(1, 0))

@@ -24,11 +24,13 @@ from jobpool.cli.demo.workspace import store_url
 from jobpool.core.clock import SystemClock
 from jobpool.core.jobs.flow import EXTERNAL, UNFINISHED_FLOWS
 from jobpool.core.jobs.job import FINISHED, JobState
+from jobpool.core.rules.circuit_breaker import BreakerState
 from jobpool.core.safe_text import one_line
 from jobpool.errors import JobpoolError
 from jobpool.operations.flows import Approve
 from jobpool.operations.operate import operate
 from jobpool.operations.principal import local_principal
+from jobpool.operations.queue import Resume
 from jobpool.operations.schedules import RunSchedule
 from jobpool.store.opening import open_store
 from jobpool.store.protocol import Store
@@ -51,6 +53,7 @@ _SETTLEMENT = "orders.settle"
 _ASKING = f"{EXTERNAL}approval"
 _OWNER = local_principal("jobpool demo orders")
 _NOTE = "a large order of a good customer"
+_KNOWN = "its crashes are known"
 _SAID_MAX = 2000
 _CLOCK = SystemClock()
 
@@ -106,7 +109,7 @@ def drive(directory: Path, screen: Console, placed: int) -> Driven:
     """
     url = store_url(directory)
     with contextlib.closing(open_store(url, create=False)) as store:
-        shop = _Shop(store, placed)
+        shop = _Shop(store, placed, screen)
         with _supervisor(directory, signal.SIGKILL) as first:
             shop.wait(first, lambda: shop.ended() * _KILLED_AFTER >= placed)
         left, held = placed - shop.ended(), _running(store)
@@ -125,9 +128,11 @@ def drive(directory: Path, screen: Console, placed: int) -> Driven:
 class _Shop:
     """The shop as its owner sees it: through the store."""
 
-    def __init__(self, store: Store, placed: int) -> None:
+    def __init__(self, store: Store, placed: int, screen: Console) -> None:
         self._store = store
         self._placed = placed
+        self._screen = screen
+        self._resumed: set[str] = set()
         self._asked: set[int] = set()
         """Jobs that were seen to ask for approval."""
 
@@ -137,7 +142,7 @@ class _Shop:
         return self._placed - len(self._store.flows(open_ones, self._placed))
 
     def wait(self, supervisor: Supervisor, is_over: Callable[[], bool]) -> None:
-        """Answer requests for approval until something is the case.
+        """Answer requests, and resume kinds, until something is the case.
 
         Raises:
             JobpoolError: no order has ended for too long.
@@ -146,6 +151,7 @@ class _Shop:
         while not is_over():
             supervisor.check()
             self._approve()
+            self._resume()
             now_s, now = _CLOCK.monotonic_s(), self.ended()
             if now != ended:
                 ended, moved_s = now, now_s
@@ -164,6 +170,24 @@ class _Shop:
                 self._asked.add(job.id)
                 if len(self._asked) % _APPROVED:
                     operate(self._store, _OWNER, Approve(job=job.id, note=_NOTE))
+
+    def _resume(self) -> None:
+        """Let a kind that crashes go on at once.
+
+        Orders that kill are tried again after all others, so that in the end nothing
+        but crashes is left, and each would wait twice as long as the one before.
+        """
+        for breaker in self._store.breakers():
+            if breaker.state is BreakerState.CLOSED:
+                continue
+            operate(self._store, _OWNER, Resume(kind=breaker.kind, note=_KNOWN))
+            if breaker.kind not in self._resumed:
+                self._resumed.add(breaker.kind)
+                self._screen.print(
+                    f"{breaker.kind} was slowed, since so many of its jobs crash in a "
+                    f"row; let go on: jobpool resume --kind {breaker.kind}",
+                    soft_wrap=True,
+                )
 
     def settle(self, supervisor: Supervisor) -> int:
         """Run the nightly settlement now, and return what it says.

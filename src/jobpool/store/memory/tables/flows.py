@@ -90,6 +90,10 @@ class FlowTable:
         self._last_id += 1
         return self._last_id
 
+    def take_ids(self, last_id: int) -> None:
+        """Give out no id up to this one any more."""
+        self._last_id = max(self._last_id, last_id)
+
     def put(self, flow_id: int, flow: Flow | None) -> None:
         """See `Table.put`."""
         former = self.rows.pop(flow_id, None)

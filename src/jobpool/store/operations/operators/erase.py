@@ -37,6 +37,7 @@ class Erasing(Repairing):
 
     def _erase(self, wanted: str) -> int:
         with self._database.writing() as session:
+            session.run("erase_flows", ids=wanted)  # first: whoever prunes does so too
             if self._LOCK_JOBS:
                 session.rows(self._LOCK_JOBS, ids=wanted)
             now_ms = self._database.now_ms(session)

@@ -470,6 +470,36 @@ WHERE f.finished_at_ms IS NOT NULL AND f.state = %(state)s AND f.finished_at_ms 
 ORDER BY f.finished_at_ms
 LIMIT %(limit)s
 
+-- name: erase_flows
+-- Whom flows are for, of jobs that are erased; while one of theirs has not ended, its key
+-- still says which flow it is. Locked in one order, as whoever folds does.
+WITH concerned AS MATERIALIZED (
+  SELECT f.id
+  FROM jobpool.flows AS f
+  WHERE f.id = ANY (
+    ARRAY(
+      SELECT s.flow
+      FROM jobpool.jobs AS j
+      JOIN jobpool.steps AS s ON s.id = j.step
+      WHERE j.id = ANY (
+        ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+      )
+    )
+  )
+    AND (f.key IS NOT NULL OR f.tenant IS NOT NULL)
+  ORDER BY f.id
+  FOR UPDATE
+)
+UPDATE jobpool.flows AS f
+SET key = NULL, tenant = NULL
+FROM concerned AS c
+WHERE f.id = c.id AND NOT EXISTS (
+  SELECT 1
+  FROM jobpool.steps AS o
+  JOIN jobpool.jobs AS u ON u.step = o.id
+  WHERE o.flow = f.id AND u.step IS NOT NULL AND u.finished_at_ms IS NULL
+)
+
 -- name: raw_flow_heads
 -- As stored, to be repaired.
 SELECT

@@ -347,6 +347,12 @@ SELECT setval('jobpool.job_ids', %(last)s::bigint)
 FROM jobpool.job_ids
 WHERE last_value - (NOT is_called)::integer < %(last)s::bigint
 
+-- name: raise_flow_ids
+-- As move_raise_ids.
+SELECT setval('jobpool.flows_id_seq', %(last)s::bigint)
+FROM jobpool.flows_id_seq
+WHERE last_value - (NOT is_called)::integer < %(last)s::bigint
+
 -- name: move_raise_tokens
 -- As move_raise_ids.
 SELECT setval('jobpool.tokens', %(last)s::bigint)

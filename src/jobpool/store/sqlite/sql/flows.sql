@@ -422,6 +422,25 @@ WHERE f.finished_at_ms IS NOT NULL AND f.state = :state AND f.finished_at_ms < :
 ORDER BY f.finished_at_ms
 LIMIT :limit
 
+-- name: erase_flows
+-- Whom flows are for, of jobs that are erased; while one of theirs has not ended, its key
+-- still says which flow it is.
+UPDATE jobpool_flows
+SET key = NULL, tenant = NULL
+WHERE id IN (
+    SELECT s.flow
+    FROM json_each(:ids) AS wanted
+    CROSS JOIN jobpool_jobs AS j ON j.id = wanted.value
+    CROSS JOIN jobpool_steps AS s ON s.id = j.step
+  )
+  AND (key IS NOT NULL OR tenant IS NOT NULL)
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jobpool_steps AS o
+    CROSS JOIN jobpool_jobs AS u ON u.step = o.id
+    WHERE o.flow = jobpool_flows.id AND u.step IS NOT NULL AND u.finished_at_ms IS NULL
+  )
+
 -- name: raw_flow_heads
 -- As stored, to be repaired.
 SELECT

@@ -316,11 +316,14 @@ VALUES ('tokens', :last)
 ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)
 
 -- name: make_ids
--- AUTOINCREMENT has no row before the first job.
+-- AUTOINCREMENT has no row before the first job, or flow.
 INSERT INTO sqlite_sequence (name, seq)
-SELECT 'jobpool_jobs', 0
-WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'jobpool_jobs')
+SELECT column1, 0
+FROM (VALUES ('jobpool_jobs'), ('jobpool_flows'))
+WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = column1)
 
 -- name: raise_ids_to
--- Never lowered.
-UPDATE sqlite_sequence SET seq = max(seq, :last) WHERE name = 'jobpool_jobs'
+-- Of jobs and of flows; never lowered.
+UPDATE sqlite_sequence
+SET seq = max(seq, :last)
+WHERE name IN ('jobpool_jobs', 'jobpool_flows')
