@@ -19,7 +19,17 @@ from pathlib import Path
 
 from peers import NotMeasured
 
-from bench import admission, fairness, flows, growth, many, plot, quotas, report
+from bench import (
+    admission,
+    fairness,
+    flows,
+    growth,
+    many,
+    plot,
+    quotas,
+    report,
+    start,
+)
 from bench.report import Sample
 from bench.running import measure
 from bench.sections import FROM_FIGURES, FULL, NEVER, QUICK, SECTIONS, Scale
@@ -30,7 +40,11 @@ ALONE = {
     "flows": flows.samples,
     "many": many.samples,
 }
-COMPARED = {"quotas": quotas.samples, "admission": admission.samples}
+COMPARED = {
+    "quotas": quotas.samples,
+    "admission": admission.samples,
+    "start": start.samples,
+}
 """Sections that may be compared with an older release."""
 NAMES = (*SECTIONS, *ALONE, *COMPARED)
 PLOTTED = ("throughput", "no-op: jobs/s")

@@ -66,6 +66,23 @@ BOUNDS = (
     Bound(
         "growth", "supervisor CPU a job, 64 slots, times that of 2", US, None, most=1.2
     ),
+    Bound(
+        "start",
+        "an empty application: s beyond 1 x the bare import",
+        US,
+        None,
+        most=0.35,
+    ),
+    Bound(
+        "start", "numpy and pandas: s beyond 1.2 x the bare import", US, None, most=0.4
+    ),
+    Bound(
+        "start",
+        "numpy and pandas: idle PSS with 20 slots, over older",
+        US,
+        None,
+        most=0.7,
+    ),
     Bound("idle", "20 slots: % of a core", US, None, most=0.5),
     *(
         Bound("fairness", what, system, None, least=least, most=most)

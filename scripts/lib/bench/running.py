@@ -108,10 +108,7 @@ def measure(system: str, wish: Mapping[str, object]) -> dict[str, float]:
         found: dict[str, float] = json.loads((directory / "figures").read_text())
         return found
     finally:
-        while marked := carriers(mark):
-            for pid in marked:
-                _kill(pid)
-            time.sleep(POLL_S)
+        end_carriers(mark)
         for server_process in redis:  # writes its title over its environment
             server_process.kill()
             server_process.wait()
@@ -191,6 +188,14 @@ def fresh_database() -> str:
         create = sql.SQL("CREATE DATABASE {} OWNER {}")
         connection.execute(create.format(sql.Identifier(name), sql.Identifier(OWNER)))
     return server().tcp_url.replace(f"/{DATABASE}", f"/{name}")
+
+
+def end_carriers(mark: str) -> None:
+    """Kill the processes that have the mark, until there is none."""
+    while marked := carriers(mark):
+        for pid in marked:
+            _kill(pid)
+        time.sleep(POLL_S)
 
 
 def carriers(mark: str) -> list[int]:
