@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
+GC_AFTER = 50_000
+"""Tests leave cycles behind, but few; searching for them often costs a twentieth."""
+
 LONGEST = (
     "simulation/test_simulation.py",
     "chaos/test_chaos.py",
@@ -77,6 +80,7 @@ def pytest_collection():
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(GC_AFTER, 20, 20)
 
 
 def pytest_collection_modifyitems(config, items):
