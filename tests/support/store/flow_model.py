@@ -4,6 +4,7 @@ The account knows nothing of notes: it derives from the ends of members, each ti
 how each step has ended, and so which members may have begun.
 """
 
+import msgspec
 from hypothesis import strategies as st
 
 from jobpool.core.jobs.flow import Failure, Hook, NewStep, When
@@ -52,7 +53,8 @@ def live(store, clock, data):
             running += _leased(store, account, seen, was_canceled)
         elif what == "end" and running:
             one = running.pop(data.draw(st.integers(0, len(running) - 1)))
-            _settle(store, account, one, data.draw(st.booleans()))
+            count = data.draw(st.sampled_from((0, 0, 0, 1, 2)))
+            _settle(store, account, one, data.draw(st.booleans()), count)
         elif what == "fold":
             store.fold(data.draw(st.integers(1, 5)))
         elif what == "people":
@@ -85,9 +87,14 @@ def _leased(store, account, seen, was_canceled):
     return list(found)
 
 
-def _settle(store, account, one, is_good):
-    store.settle([succeeded(one) if is_good else died(one)])
-    account.ends[store.flow_of(one.id).number].append(is_good)
+def _settle(store, account, one, is_good, count=0):
+    """End a member, which adds some others to its step if it succeeds."""
+    number = store.flow_of(one.id).number
+    added = tuple(job for _, job in [member(number)] * count)
+    end = succeeded(one) if is_good else died(one)
+    store.settle([msgspec.structs.replace(end, added=added)])
+    account.ends[number].append(is_good)
+    account.members[number] += count if is_good else 0
 
 
 def _meddle(store, flow_id, data):
