@@ -30,6 +30,7 @@ from jobpool.core.application.current import (
 )
 from jobpool.core.application.step_results import MemberResult
 from jobpool.core.clock import SystemClock
+from jobpool.core.jobs.flow import EnqueuedFlow, NewFlow
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.core.rules.admission import Admission
 from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
@@ -101,6 +102,7 @@ class Rehearsal:
         beats: its heartbeats, in order.
         enqueued: the jobs that it enqueued, in order; they are stored nowhere.
         added: the jobs that it added to its flow, in order.
+        flows: the flows that it enqueued, in order; their jobs are among `enqueued`.
         completion: its call of ``complete``, if it made one.
         permits: the permits that it took, in order.
         blocks: what ``permit.answered`` would have told everybody, in order.
@@ -113,6 +115,7 @@ class Rehearsal:
         self.beats: list[Beat] = []
         self.enqueued: list[NewJob] = []
         self.added: list[NewJob] = []
+        self.flows: list[NewFlow] = []
         self.completion: Completion | None = None
         self.permits: list[TakenPermit] = []
         self.blocks: list[Block] = []
@@ -159,6 +162,17 @@ class Rehearsal:
             job for job, answer in zip(jobs, answers, strict=True) if answer.created
         ]
         return answers
+
+    def enqueue_flow(
+        self, flow: NewFlow, members: Iterable[tuple[int, NewJob]]
+    ) -> EnqueuedFlow:
+        """Collect a flow as a supervisor would store it; errors as for a store."""
+        given = list(members)
+        answer = self._store.enqueue_flow(flow, given)
+        if answer.created:
+            self.flows.append(flow)
+            self.enqueued += [job for _, job in given]
+        return answer
 
     def read(self, job_id: int) -> Job | None:
         """Return a job that was enqueued here; none has run."""

@@ -93,13 +93,21 @@ class Gateway:
         """Store a flow; errors as for `Store.enqueue_flow`.
 
         Raises:
-            UsageError: this is a handler, or another wrong place.
+            UsageError: also in a wrong place, or with a connection in a handler.
         """
-        if channel() is not None or connection is None:
-            store = self.store("enqueuing a flow")
-            self.refuse_in_transaction("enqueue")
-            return store.enqueue_flow(flow, members, wakes=True)
+        way = channel()
+        if way is not None:
+            if connection is None:
+                return way.enqueue_flow(flow, members)
+            raise UsageError(
+                "connection= does not go with a flow inside a handler: there the "
+                "supervisor stores it, not your transaction; nothing was stored. "
+                "Commit first, then enqueue it without, with key= to avoid duplicates"
+            )
         self._refuse_in_started_process("enqueue")
+        if connection is None:
+            self.refuse_in_transaction("enqueue")
+            return self._lazy.get().enqueue_flow(flow, members, wakes=True)
         connection = self._joined(connection)
         store = self._lazy.joining(connection)
         stored = store.enqueue_flow(flow, members, connection)

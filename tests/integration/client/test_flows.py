@@ -103,6 +103,18 @@ def wrong() -> list[str]:
     return told
 
 
+@jobs.job("io", kind="plans")
+def plans(key: str) -> list:
+    found = []
+    for _ in range(2):
+        flow = jobs.flow("planned", key=key)
+        first = flow.add(hear.call("planned"))
+        flow.add(hear.call(first.value, more="-then"))
+        run = flow.enqueue()
+        found.append([run.ref, run.created])
+    return found
+
+
 @jobs.job("io", kind="holds")
 def holds(gate: str) -> str:
     hold(gate)
@@ -363,11 +375,29 @@ def test_results_pass_through_the_codec_on_their_way_into_arguments(site, shop):
         assert "secret" not in repr(stored)
 
 
-def test_flows_are_neither_stored_nor_read_by_handlers(shop):
+def test_a_handler_enqueues_a_flow_with_a_key_twice_and_has_the_same_run(site, shop):
+    """Its supervisor stores it. An attempt that is repeated finds what is there."""
+    once = shop.plans.enqueue("monday").result(timeout=PATIENCE_S)
+    again = shop.plans.enqueue("monday").result(timeout=PATIENCE_S)
+    (ref, created), *others = once + again
+    assert created
+    assert others == [[ref, False]] * 3
+    run = shop.jobs.get_flow(ref)
+    assert run.wait(PATIENCE_S) is FlowState.SUCCEEDED
+    assert ledger(site) == ["planned", "planned-then"]
+
+
+def test_flows_are_read_by_no_handler_and_are_in_no_transaction_of_its_own(shop):
     """A child never opens the store."""
     flow = shop.jobs.flow("inner")
     flow.add(shop.hear.call("x"))
-    with running():
-        for use in (flow.enqueue, lambda: shop.jobs.get_flow(1)):
-            with pytest.raises(UsageError, match="does not work inside a handler"):
-                use()
+    with running() as rehearsal:
+        with pytest.raises(UsageError, match="does not work inside a handler"):
+            shop.jobs.get_flow(1)
+        with pytest.raises(UsageError, match="Commit first, then enqueue it without"):
+            flow.enqueue(connection=object())
+        run = flow.enqueue()
+        with pytest.raises(UsageError, match="does not work inside a handler"):
+            run.wait(0)
+    assert [one.name for one in rehearsal.flows] == ["inner"]
+    assert [job.kind for job in rehearsal.enqueued] == ["hear"]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from jobpool.core.clock import Clock, SystemClock
+from jobpool.core.jobs.flow import EnqueuedFlow, FlowState, NewFlow
 from jobpool.core.jobs.job import (
     JobState,
     Lease,
+    NewJob,
     PermitAnswer,
     PermitAsk,
     PermitReturn,
@@ -49,6 +51,7 @@ class FakeStore:
         self.gone: Exception | None = None
         self.closed = False
         self.freed = False
+        self.flows: list[tuple[NewFlow, list[tuple[int, NewJob]]]] = []
         self.done: list[tuple[str, object]] = []
         """What was done about permits, by whole transactions."""
         self._is_open = False
@@ -99,6 +102,15 @@ class FakeStore:
         if self.refused is not None:
             raise self.refused
         return []
+
+    def enqueue_flow(
+        self, flow: NewFlow, members: Iterable[tuple[int, NewJob]]
+    ) -> EnqueuedFlow:
+        assert not self._is_open, "together with others"
+        if self.refused is not None:
+            raise self.refused
+        self.flows.append((flow, list(members)))
+        return EnqueuedFlow(len(self.flows), created=True, state=FlowState.OPEN)
 
     def block_buckets(self, blocks: Sequence[Throttle]) -> None:
         self._note("block", list(blocks))

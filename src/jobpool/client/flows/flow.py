@@ -258,6 +258,9 @@ class Flow:
     def enqueue(self, *, connection: Any = None) -> FlowRun[Any]:
         """Store the flow; it is durable, and visible as a whole, once this returns.
 
+        Inside a handler the supervisor stores it, of up to 10,000 jobs, and this
+        returns after the commit; what the handle reads cannot be read there.
+
         Args:
             connection: the caller's own connection, as for ``handler.options``: the
                 flow, of up to 10,000 jobs, commits or vanishes with its transaction.

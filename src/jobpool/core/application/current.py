@@ -6,7 +6,7 @@ imports the other. Outside a child `channel()` is None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
@@ -19,6 +19,7 @@ from jobpool.core.application.step_results import (
     ReadsResults,
     StepResults,
 )
+from jobpool.core.jobs.flow import EnqueuedFlow, NewFlow
 from jobpool.core.jobs.job import Enqueued, Job, NewJob, Scheduled
 from jobpool.core.rules.admission import Admission
 from jobpool.errors import Superseded, UsageError
@@ -113,6 +114,17 @@ class Channel(Protocol):
 
     def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs; returns after the commit. Errors as for `Store.enqueue`."""
+        ...
+
+    def enqueue_flow(
+        self, flow: NewFlow, members: Iterable[tuple[int, NewJob]]
+    ) -> EnqueuedFlow:
+        """Store a flow; returns after the commit. Errors as for `Store.enqueue_flow`.
+
+        Raises:
+            UsageError: also if it has over `FLOW_AT_ONCE` members, or more bytes than a
+                message may have. Nothing was stored.
+        """
         ...
 
     def read(self, job_id: int) -> Job | None:

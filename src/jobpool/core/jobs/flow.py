@@ -130,6 +130,14 @@ class NewFlow(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure = Failure.FAIL
 
 
+class AskedFlow(msgspec.Struct, frozen=True):
+    """A flow that a handler asks its supervisor to store, beside its members' jobs."""
+
+    flow: NewFlow
+    numbers: tuple[int, ...]
+    """Of which step each of these jobs is a member, in order."""
+
+
 class EnqueuedFlow(msgspec.Struct, frozen=True):
     """The store's answer for one NewFlow."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,10 +18,19 @@ from jobpool import errors
 from jobpool.core.application import current
 from jobpool.core.application.codec import Codec, decode_json, encode_json
 from jobpool.core.application.step_results import MemberResult, WantedResults
-from jobpool.core.jobs.flow import ADDED_MAX, ADDED_MAX_BYTES
+from jobpool.core.jobs.flow import (
+    ADDED_MAX,
+    ADDED_MAX_BYTES,
+    FLOW_AT_ONCE,
+    AskedFlow,
+    EnqueuedFlow,
+    NewFlow,
+)
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
+from jobpool.core.rules.flows import check_flow
 from jobpool.errors import (
     ArgumentsRejected,
+    JobpoolBug,
     JobpoolError,
     KeyConflict,
     QueueFull,
@@ -139,6 +148,34 @@ class AttemptChannel:
         """
         return self._asked(list(jobs)).enqueued or []
 
+    def enqueue_flow(
+        self, flow: NewFlow, members: Iterable[tuple[int, NewJob]]
+    ) -> EnqueuedFlow:
+        """Store a flow; returns after the commit.
+
+        Raises:
+            JobpoolError: what `Store.enqueue_flow` raises; nothing was stored.
+            StoreUnavailable: the supervisor ended before it answered.
+            UsageError: as of `enqueue`, or it is too large for one message.
+        """
+        self._speaker()
+        check_flow(flow)
+        given = list(itertools.islice(members, FLOW_AT_ONCE + 1))
+        if len(given) > FLOW_AT_ONCE:
+            raise UsageError(
+                f"a flow that a handler enqueues has at most {FLOW_AT_ONCE:,} jobs, "
+                f"and {flow.name!r} has more; make several flows of it, or enqueue it "
+                "outside handlers. Nothing was stored"
+            )
+        asked = AskedFlow(flow, tuple(number for number, _ in given))
+        stored = self._asked([job for _, job in given], flow=asked).flow
+        if stored is None:
+            raise JobpoolBug(
+                f"the supervisor has not said as what it has stored {flow.name!r}; "
+                "please report this"
+            )
+        return stored
+
     def read(self, job_id: int) -> Job | None:
         """Return a job as stored, or None if there is none; errors as of `enqueue`."""
         return self._asked([], job_id).found
@@ -199,16 +236,18 @@ class AttemptChannel:
         jobs: list[NewJob],
         reads: int | None = None,
         results: WantedResults | None = None,
+        flow: AskedFlow | None = None,
     ) -> Answer:
         token = self._speaker()
         ask = next(_asks)
         with self._link.lock:
             try:
                 with undisturbed():
-                    self._link.send(Ask(ask, token, jobs, reads, results))
+                    self._link.send(Ask(ask, token, jobs, reads, results, flow))
             except FrameError as exc:
                 raise UsageError(
-                    f"too much in one call: {exc}; enqueue in smaller batches"
+                    f"too much in one call: {exc}; enqueue in smaller batches, "
+                    "or smaller flows. Nothing was stored"
                 ) from exc
             except OSError as exc:
                 raise _supervisor_gone() from exc

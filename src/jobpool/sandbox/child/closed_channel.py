@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jobpool.core.application.step_results import MemberResult
+from jobpool.core.jobs.flow import EnqueuedFlow, NewFlow
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.errors import UsageError
 
@@ -23,6 +24,17 @@ class ClosedChannel:
             UsageError: always; nothing was enqueued.
         """
         raise UsageError(f"cannot enqueue {len(jobs)} jobs: {self._reason}")
+
+    def enqueue_flow(
+        self, flow: NewFlow, members: Iterable[tuple[int, NewJob]]
+    ) -> EnqueuedFlow:
+        """Refuse.
+
+        Raises:
+            UsageError: always; nothing was enqueued.
+        """
+        del members
+        raise UsageError(f"cannot enqueue flow {flow.name!r}: {self._reason}")
 
     def read(self, job_id: int) -> Job | None:
         """Refuse.

@@ -18,6 +18,7 @@ from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.step_results import MemberResult, WantedResults
 from jobpool.core.config.settings import PAYLOAD_MAX_BYTES
 from jobpool.core.isolation.measures import Enclosure, Lockdown
+from jobpool.core.jobs.flow import AskedFlow, EnqueuedFlow
 from jobpool.core.jobs.job import Enqueued, Job, NewJob, Scheduled
 from jobpool.core.rules.admission import Admission
 
@@ -201,6 +202,8 @@ class Answer(msgspec.Struct, tag="answer", array_like=True):
     """What `QueueFull` says beside its text."""
     results: list[MemberResult] = []
     """Those that were asked for, as stored."""
+    flow: EnqueuedFlow | None = None
+    """The flow that was stored, or was there."""
 
 
 class PermitAnswered(msgspec.Struct, tag="permit_answered", array_like=True):
@@ -300,6 +303,8 @@ class Ask(msgspec.Struct, tag="ask", array_like=True):
     """The id of the job to read; nothing is stored then."""
     results: WantedResults | None = None
     """The results of other members of its flow to read, likewise."""
+    flow: AskedFlow | None = None
+    """The jobs are the members of this flow, which is to be stored."""
 
 
 class AskPermit(msgspec.Struct, tag="ask_permit", array_like=True):

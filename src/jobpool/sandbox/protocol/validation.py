@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jobpool.core.jobs.flow import ADDED_MAX, ADDED_MAX_BYTES, STEPS_MAX
+from jobpool.core.jobs.flow import (
+    ADDED_MAX,
+    ADDED_MAX_BYTES,
+    EDGES_MAX,
+    FLOW_AT_ONCE,
+    STEPS_MAX,
+    AskedFlow,
+)
 from jobpool.core.jobs.job import NewJob
 from jobpool.core.units import DURATION_MAX_S, SIZE_MAX_BYTES
 from jobpool.sandbox.protocol.messages import (
@@ -29,6 +36,8 @@ TEXT_MAX_CHARS = 128 * 1024
 CLASSES_MAX = 64
 PROGRESS_MAX_BYTES = 64 * 1024
 ASK_JOBS_MAX = 10_000
+FLOW_MAX_CHARS = 255
+"""Of each name in a flow that is to be stored, and of its key and tenant."""
 QUOTA_MAX_CHARS = 128
 VALUE_MAX_CHARS = 512
 """More than the values have that quotas count by: long ones are hashed."""
@@ -88,15 +97,31 @@ def _problem(frame: FromChild, checkpoint_max_bytes: int) -> str | None:
 
 def _asked(ask: Ask) -> str | None:
     wanted = ask.results
-    if len(ask.jobs) > ASK_JOBS_MAX:
+    if len(ask.jobs) > (ASK_JOBS_MAX if ask.flow is None else FLOW_AT_ONCE):
         return f"a request to store {len(ask.jobs)} jobs at once"
-    if bool(ask.jobs) + (ask.reads is not None) + (wanted is not None) > 1:
+    stores = bool(ask.jobs) or ask.flow is not None
+    if stores + (ask.reads is not None) + (wanted is not None) > 1:
         return "a request that stores and reads"
     if wanted is not None and not 0 <= wanted.after_id <= NUMBER_MAX:
         return "a request for results after an impossible job"
     numbers = () if wanted is None else wanted.numbers or ()
     if len(numbers) > STEPS_MAX or not all(0 <= n < STEPS_MAX for n in numbers):
         return "a request for results of impossible steps"
+    return None if ask.flow is None else _flow(ask.flow, ask.jobs)
+
+
+def _flow(asked: AskedFlow, jobs: Sequence[NewJob]) -> str | None:
+    """Say what is wrong with a flow; its shape and its jobs are judged by the store."""
+    flow, steps, numbers = asked.flow, asked.flow.steps, asked.numbers
+    edges = sum(len(step.after) for step in steps)
+    if not 0 < len(steps) <= STEPS_MAX or edges > EDGES_MAX:
+        return f"a flow of {len(steps)} steps and {edges} edges"
+    if len(numbers) != len(jobs) or not all(0 <= n < len(steps) for n in numbers):
+        return "a flow with members of impossible steps"
+    names = [*(step.name for step in steps), *(job.kind for job in jobs)]
+    texts = (flow.name, flow.key or "", flow.tenant or "", *names)
+    if any(len(text) > FLOW_MAX_CHARS for text in texts):  # errors repeat them
+        return "a flow with a name of endless length"
     return None
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from jobpool.core.application.step_results import WantedResults
 from jobpool.core.events.event import Event
+from jobpool.core.jobs.flow import AskedFlow
 from jobpool.core.jobs.job import (
     NewJob,
     PermitAsk,
@@ -215,6 +216,8 @@ class Enqueue(msgspec.Struct, frozen=True):
     """The handler's own job."""
     results: WantedResults | None = None
     """Results of other members of its flow to read."""
+    flow: AskedFlow | None = None
+    """The jobs are the members of this flow, which is to be stored."""
 
 
 class Report(msgspec.Struct, frozen=True):

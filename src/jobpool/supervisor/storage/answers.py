@@ -10,13 +10,21 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.storage.step_results import read_results
 
 
-def may_wait(ask: cmd.Enqueue) -> bool:
-    """Say whether a key or unique text may be locked by others."""
-    return any(job.key is not None or job.unique is not None for job in ask.jobs)
+def is_apart(ask: cmd.Enqueue, *, shared: bool) -> bool:
+    """Say whether a request gets a transaction of its own, after everything else.
+
+    A flow does: its many rows hold up no settlement, and its failure undoes none. On a
+    store that others write as well, so do jobs whose key or unique text those may lock.
+    """
+    if ask.flow is not None:
+        return True
+    return shared and any(
+        job.key is not None or job.unique is not None for job in ask.jobs
+    )
 
 
 def answered(store: Store, ask: cmd.Enqueue) -> inp.Stored:
-    """Store or read a handler's jobs; its own errors are its answer.
+    """Store or read a handler's jobs, or store its flow; its own errors are its answer.
 
     Raises:
         StoreError: nothing is known to be stored.
@@ -25,6 +33,10 @@ def answered(store: Store, ask: cmd.Enqueue) -> inp.Stored:
         if ask.results is not None:
             results = read_results(store, ask.job_id, ask.results)
             answer = Answer(ask.ask, [], results=results)
+        elif ask.flow is not None:
+            members = zip(ask.flow.numbers, ask.jobs, strict=True)
+            stored = store.enqueue_flow(ask.flow.flow, members)
+            answer = Answer(ask.ask, [], flow=stored)
         elif ask.reads is None:
             answer = Answer(ask.ask, store.enqueue(ask.jobs))
         else:

@@ -35,7 +35,7 @@ from jobpool.store.statements.parameters import newest_beats
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.os_priority import going_first
-from jobpool.supervisor.storage.answers import answered, may_wait, refusal
+from jobpool.supervisor.storage.answers import answered, is_apart, refusal
 from jobpool.supervisor.storage.inbox import Chore, Inbox, Posts
 from jobpool.supervisor.storage.outbox import Outbox
 from jobpool.supervisor.storage.permits import FreedPermits, PermitBatch
@@ -274,7 +274,7 @@ class StoreThread(threading.Thread):
         Returns:
             Whether it is written.
         """
-        apart = [ask for ask in batch.asks if self.shared and may_wait(ask)]
+        apart = [ask for ask in batch.asks if is_apart(ask, shared=self.shared)]
         together = [ask for ask in batch.asks if ask not in apart]
         # A lease alone is a transaction by itself, which saves a savepoint.
         lease_only = not (due or batch.starts or batch.progress or together)
@@ -304,7 +304,7 @@ class StoreThread(threading.Thread):
             self._settled_s = self._clock.monotonic_s()
         for answer in answers:
             self._post(answer)
-        is_awaited = any(ask.jobs for ask in batch.asks)
+        is_awaited = any(ask.jobs or ask.flow for ask in batch.asks)
         if grant is not None and batch.lease is not None:
             is_awaited |= is_left(batch.lease.wanted, grant)
             self._outbox.granted(grant.leases)

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from jobpool.core.application.step_results import WantedResults
-from jobpool.core.jobs.flow import ADDED_MAX, ADDED_MAX_BYTES, STEPS_MAX
+from jobpool.core.jobs.flow import (
+    ADDED_MAX,
+    ADDED_MAX_BYTES,
+    EDGES_MAX,
+    FLOW_AT_ONCE,
+    STEPS_MAX,
+    AskedFlow,
+    NewFlow,
+    NewStep,
+    When,
+)
 from jobpool.core.jobs.job import NewJob
 from jobpool.sandbox.protocol.messages import (
     Ask,
@@ -31,8 +42,15 @@ GOOD = Done(
     rss_bytes=1,
     peak_rss_bytes=1,
 )
-ADDED = NewJob(kind="k", pool="p", payload=b"{}")
 RAISED = Raised(["ValueError"], "no", "Traceback")
+STEP = NewStep(number=0, name="s")
+MEMBER = NewJob(kind="k", pool="p", payload=b"{}")
+
+
+def flow(*steps, numbers=(), jobs=(), name="f", **more):
+    """Return a request to store a flow."""
+    asked = AskedFlow(NewFlow(name=name, steps=steps, **more), numbers)
+    return Ask(1, 1, list(jobs), None, None, asked)
 
 
 def problem(*frames):
@@ -58,13 +76,16 @@ def screen(*frames):
         Ask(1, 1, [], 5),
         Ask(1, 1, [], None, WantedResults(None, 0)),
         Ask(1, 1, [], None, WantedResults((0, STEPS_MAX - 1), 2**63 - 1)),
+        flow(STEP),
+        flow(*[STEP] * STEPS_MAX, name="f" * 255, key="k" * 255, tenant="t" * 255),
+        flow(STEP, numbers=(0,) * FLOW_AT_ONCE, jobs=[MEMBER] * FLOW_AT_ONCE),
         AskPermit(1, 1, "stripe", "", 1, 0.0),
         AskPermit(1, 1, "q" * 100, "v" * 300, 2**31 - 1, 3600.0),
         ReturnPermit(1, 1),
         BlockBucket(1, "stripe", "acme", 30.0),
         RequestEnded(1, "stripe", "acme", failed=True),
         msgspec.structs.replace(GOOD, ok=False, error=RAISED),
-        msgspec.structs.replace(GOOD, added=[ADDED] * ADDED_MAX),
+        msgspec.structs.replace(GOOD, added=[MEMBER] * ADDED_MAX),
     ],
 )
 def test_honest_messages_pass(frame):
@@ -77,9 +98,13 @@ def test_honest_messages_pass(frame):
     [
         {"peak_rss_bytes": 2**64 - 1},
         {"rss_bytes": -1},
-        {"added": [ADDED] * (ADDED_MAX + 1)},
-        {"added": [msgspec.structs.replace(ADDED, payload=bytes(ADDED_MAX_BYTES + 1))]},
-        {"added": [msgspec.structs.replace(ADDED, key="x")]},
+        {"added": [MEMBER] * (ADDED_MAX + 1)},
+        {
+            "added": [
+                msgspec.structs.replace(MEMBER, payload=bytes(ADDED_MAX_BYTES + 1))
+            ]
+        },
+        {"added": [msgspec.structs.replace(MEMBER, key="x")]},
         {"duration_s": float("nan")},
         {"duration_s": -0.1},
         {"cpu_s": float("inf")},
@@ -116,6 +141,21 @@ def test_impossible_ends_are_named(changes):
         Ask(1, 1, [], None, WantedResults((-1,), 0)),
         Ask(1, 1, [], None, WantedResults((STEPS_MAX,), 0)),
         Ask(1, 1, [], None, WantedResults((0,) * (STEPS_MAX + 1), 0)),
+        flow(),
+        flow(*[STEP] * (STEPS_MAX + 1)),
+        flow(replace(STEP, after=((0, When.FAILED),) * (EDGES_MAX + 1))),
+        flow(STEP, numbers=(0,) * 10_001, jobs=[MEMBER] * 10_001),
+        flow(STEP, numbers=(0,)),
+        flow(STEP, jobs=[MEMBER]),
+        flow(STEP, numbers=(1,), jobs=[MEMBER]),
+        flow(STEP, numbers=(-1,), jobs=[MEMBER]),
+        flow(STEP, name="f" * 256),
+        flow(STEP, key="k" * 256),
+        flow(STEP, tenant="t" * 256),
+        flow(replace(STEP, name="s" * 256)),
+        flow(STEP, numbers=(0,), jobs=[replace(MEMBER, kind="k" * 256)]),
+        replace(flow(STEP), reads=5),
+        replace(flow(STEP), results=WantedResults(None, 0)),
         AskPermit(1, 0, "stripe", "", 1, 1.0),
         AskPermit(1, 2**63, "stripe", "", 1, 1.0),
         AskPermit(1, 1, "", "", 1, 1.0),

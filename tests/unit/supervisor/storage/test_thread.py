@@ -9,6 +9,11 @@ import pytest
 from jobpool.core.event_lines import human_line
 from jobpool.core.events import supervisor as ev
 from jobpool.core.events.jobs import JobCompleted
+from jobpool.core.jobs.flow import (
+    AskedFlow,
+    NewFlow,
+    NewStep,
+)
 from jobpool.core.jobs.job import JobState, NewJob, Progress, Settlement
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import (
@@ -447,6 +452,32 @@ def test_a_handler_that_may_not_read_is_not_shown_who_holds_its_key(
     answer = rig.wait_for(inp.Stored).answer
     assert (answer.error_class, answer.job_id) == ("KeyConflict", 5)
     assert answer.encoded == ([held] if may_read else [])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_handlers_flow_delays_no_end_and_fails_alone(
+    rig: Rig, *, shared: bool
+) -> None:
+    """It is a transaction of its own, also in a file that nobody else writes."""
+    rig.thread.shared = shared
+    flow = NewFlow(name="f", steps=(NewStep(number=0, name="s"),))
+    job = NewJob(kind="k", pool="cpu", payload=b"{}")
+    ask = cmd.Enqueue(0, 1, 7, [job], flow=AskedFlow(flow, (0,)))
+    for refused in (StoreUnavailable("somebody else stores it"), None):
+        rig.store.refused = refused
+        rig.thread.leave([ask])
+        rig.settle(1)
+        answers = 1 if refused else 2
+        wait_until(
+            lambda n=answers: len(rig.of(inp.Stored)) == n, PATIENCE_S, "an answer"
+        )
+    failed, stored = (one.answer for one in rig.of(inp.Stored))
+    assert (failed.error_class, failed.flow) == ("StoreUnavailable", None)
+    assert (stored.enqueued, stored.flow.id) == ([], 1)
+    assert rig.store.flows == [(flow, [(0, job)])]
+    wait_until(lambda: len(rig.store.settled) == 2, PATIENCE_S, "both ends")
+    assert rig.store.wakes == 2
+    assert not rig.of(ev.StoreTrouble)
 
 
 def test_reading_a_job_too_long_to_be_sent_is_refused(

@@ -192,7 +192,7 @@ class Running:
             self._rest(slot)
 
     def ask(self, slot: Slot, frame: object) -> None:
-        """The handler enqueues jobs, or reads one, or results of its flow."""
+        """The handler enqueues jobs or a flow, or reads a job or its flow's results."""
         ask = expect_frame(frame, Ask)
         if ask.token != slot.queue[0].lease.token:
             self._killing.garbage(slot, "a request for an attempt that it does not run")
@@ -301,6 +301,7 @@ def _of_ask(slot: Slot, ask: Ask, registry: Registry | None) -> cmd.Enqueue | cm
             may_read=may_read,
             job_id=slot.queue[0].lease.id,
             results=ask.results,
+            flow=ask.flow,
         )
     refusal = Answer(
         ask.ask,
