@@ -320,6 +320,6 @@ def test_a_lease_is_taken_over_from_the_dead_and_the_expired() -> None:
 
 
 def test_every_invariant_has_a_layer() -> None:
-    """There are twenty-seven, and none that nothing checks."""
-    assert [f"I{n}" for n in range(1, 28)] == list(CHECKED_BY)
+    """There are twenty-eight, and none that nothing checks."""
+    assert [f"I{n}" for n in range(1, 29)] == list(CHECKED_BY)
     assert all(CHECKED_BY.values())

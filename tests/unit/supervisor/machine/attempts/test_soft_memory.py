@@ -10,6 +10,7 @@ from jobpool.core.config.settings import MIB
 from jobpool.core.events.jobs import MemorySoftPassed
 from jobpool.core.rules.limits import Limits, PoolLimits, resolve
 from jobpool.errors import ConfigError
+from jobpool.sandbox.metering.sampling import together_s
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.processes import memory_watch as watching
@@ -145,7 +146,8 @@ def test_the_next_sample_is_timed_by_the_nearest_limit(watch, process, reports):
     process.rss = SOFT + MIB
     watch.sample(began)
     assert reports == [inp.OverMemory(0, 7, SOFT + MIB, soft=True)]
-    assert watch.next_s() - began == pytest.approx((HARD - SOFT - MIB) / (8 << 30))
+    wait_s = (HARD - SOFT - MIB) / (8 << 30)
+    assert watch.next_s() == pytest.approx(together_s(began, wait_s))
 
 
 def test_a_passed_soft_limit_is_reported_again_but_seldom(watch, process, reports):
