@@ -10,7 +10,12 @@ from jobpool.core.application.handler_spec import (
     HOOK_QUARANTINED,
     HandlerSpec,
 )
-from jobpool.core.config.settings import PoolSettings, Retention, Settings
+from jobpool.core.config.settings import (
+    MemoryAdmission,
+    PoolSettings,
+    Retention,
+    Settings,
+)
 from jobpool.core.rules.limits import Limits, PoolLimits
 from jobpool.core.rules.policy import Policy, Rerun
 from simulation.plan import Plan
@@ -54,6 +59,7 @@ def settings_of(plan: Plan) -> Settings:
         pools=pools,
         lease_ttl_s=plan.ttl_s,
         memory_budget_bytes=plan.budget_bytes,
+        memory_admission=MemoryAdmission.LIMITS,
         retention=_retention(plan),
     )
 

@@ -1,4 +1,4 @@
-"""Which of an application's pools a supervisor serves. Pure.
+"""Which of an application's pools a supervisor serves, and how many slots. Pure.
 
 Several supervisors may share the pools of an application. The pools that one of them
 leaves to others are reported, since it may be a mistake. A supervisor that could never
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX
 from jobpool.core.config.layers import nearest
-from jobpool.core.config.settings import Settings
+from jobpool.core.config.settings import MemoryAdmission, Settings
 from jobpool.core.events.event import Event
-from jobpool.core.events.pools import PoolsLeft, PoolUnused
+from jobpool.core.events.pools import PoolsLeft, PoolUnused, SlotsBeyondMemory
 from jobpool.errors import ConfigError
 
 USUAL = frozenset({"cpu", "io"})
@@ -23,7 +24,10 @@ USUAL = frozenset({"cpu", "io"})
 
 
 def pool_events(settings: Settings, report: AppReport, at_ms: int) -> Iterator[Event]:
-    """Yield an event for each mismatch between a supervisor's pools and the kinds'."""
+    """Yield an event for each mismatch between a supervisor's pools and the kinds'.
+
+    Also one if the memory budget, by the pools' limits, is less than the slots need.
+    """
     used, served = _used(report), {pool.name for pool in settings.pools}
     left = {pool: used[pool] for pool in sorted(used.keys() - served)}
     if left:
@@ -31,6 +35,30 @@ def pool_events(settings: Settings, report: AppReport, at_ms: int) -> Iterator[E
     expected = set() if left or not used else USUAL
     for pool in sorted(served - used.keys() - expected) if used else ():
         yield PoolUnused(at_ms=at_ms, pool=pool, hint=nearest(pool, used))
+    yield from _beyond_memory(settings, at_ms)
+
+
+def _beyond_memory(settings: Settings, at_ms: int) -> Iterator[Event]:
+    budget_bytes = settings.memory_budget_bytes
+    limits = sorted(
+        pool.limits.memory_bytes
+        for pool in settings.pools
+        for _ in range(pool.size_max)
+    )
+    # One job runs whatever its limit, and the smallest leave room for most.
+    usable = sum(total <= (budget_bytes or 0) for total in accumulate(limits))
+    if budget_bytes is None or usable == len(limits):
+        return
+    observes = settings.memory_admission is MemoryAdmission.OBSERVED
+    yield SlotsBeyondMemory(
+        at_ms=at_ms,
+        slots=len(limits),
+        usable=max(usable, 1),
+        budget_bytes=budget_bytes,
+        until="more once 100 attempts of a kind have shown that they use less"
+        if observes
+        else 'memory_admission = "limits": lower sizes or memory, or raise the budget',
+    )
 
 
 def refuse_without_kinds(settings: Settings, report: AppReport) -> None:

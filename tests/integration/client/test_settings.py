@@ -20,6 +20,7 @@ OF_SUPERVISORS = {
     "app",
     "app_version",
     "memory_budget",
+    "memory_admission",
     "app_timeout",
     "lease_ttl",
     "probation",

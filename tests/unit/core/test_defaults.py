@@ -73,6 +73,7 @@ SAID = {
     "Settings": {
         "payload_max_bytes": MIB,
         "result_max_bytes": MIB,
+        "memory_admission": "observed",
         "app_timeout_s": 60.0,
         "lease_ttl_s": 60.0,
         "unknown_for_s": 600.0,

@@ -39,6 +39,7 @@ from jobpool.core.events.pools import (
     PoolResized,
     PoolsLeft,
     PoolUnused,
+    SlotsBeyondMemory,
     ZygoteFailed,
 )
 from jobpool.core.events.schedules import (
@@ -297,6 +298,16 @@ LINES = [
             "job 5 may use 1KiB",
             "2KiB of memory_budget 4KiB is reserved",
             "a",
+        ],
+    ),
+    (
+        SlotsBeyondMemory(
+            at_ms=0, slots=64, usable=37, budget_bytes=2**20, until="more later"
+        ),
+        [
+            "37 of 64 slots can be used at once",
+            "by their limits no more fit into memory_budget 1MiB",
+            "more later",
         ],
     ),
     (

@@ -136,6 +136,7 @@ def test_the_names_of_events_are_as_agreed():
         "lease_regained",
         "lines_dropped",
         "host_memory_short",
+        "slots_beyond_memory",
         "memory_awaited",
         "memory_soft_passed",
         "pool_reloaded",

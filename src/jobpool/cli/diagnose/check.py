@@ -138,17 +138,11 @@ def _problems(settings: Settings, report: AppReport) -> Iterator[str]:
 
 
 def _over_memory(configuration: Configuration) -> Iterator[str]:
-    """Yield remarks on pools that together exceed the memory budget or the machine."""
+    """Yield a remark on pools that have no memory budget and exceed the machine."""
     pools = configuration.settings.pools
     wanted = sum(pool.size_max * pool.limits.memory_bytes for pool in pools)
     budget, here = configuration.settings.memory_budget_bytes, memory_bytes()
-    if budget is not None and wanted > budget:
-        yield (
-            f"all children at their limit would use {show_size(wanted)}, but "
-            f"memory_budget is {show_size(budget)}: some will wait for others; lower "
-            "sizes or memory, or raise the budget"
-        )
-    elif wanted > here:
+    if wanted > here and (budget is None or wanted <= budget):
         yield (
             f"all children at their limit would use {show_size(wanted)}, but this "
             f"machine has {show_size(here)}; lower sizes or memory"

@@ -95,6 +95,15 @@ class ScaleOn(StrEnum):
     """Memory: as BACKLOG, with room by what its jobs were seen to use."""
 
 
+class MemoryAdmission(StrEnum):
+    """What counts of a job against the memory budget."""
+
+    OBSERVED = "observed"
+    """What its kind was seen to use; its limit while that is unknown."""
+    LIMITS = "limits"
+    """Its limit."""
+
+
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One pool: how many children it may have, and what each may use."""
 
@@ -239,6 +248,8 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     retention: Retention = Retention()
     memory_budget_bytes: int | None = None
     """What all attempts together may use; None: no limit."""
+    memory_admission: MemoryAdmission = MemoryAdmission.OBSERVED
+    """What counts of each attempt against that."""
     app_timeout_s: float = 60.0
     """Most time that loading the application may take."""
     lease_ttl_s: float = LEASE_TTL_S

@@ -39,7 +39,7 @@ class PoolResized(Event, frozen=True, kw_only=True):
 
 
 class MemoryAwaited(Event, frozen=True, kw_only=True):
-    """A job waits because running jobs may already use the whole memory budget."""
+    """A job waits because running jobs are counted with the whole memory budget."""
 
     name = "memory_awaited"
     level = Level.WARNING
@@ -48,10 +48,22 @@ class MemoryAwaited(Event, frozen=True, kw_only=True):
     id: int
     kind: str
     memory_bytes: int
-    """The job's memory limit."""
+    """What counts of the job: its limit, or what its kind was seen to use."""
     used_bytes: int
-    """Sum of the running jobs' memory limits."""
+    """What counts of the running jobs."""
     budget_bytes: int
+
+
+class SlotsBeyondMemory(Event, frozen=True, kw_only=True):
+    """By their limits, not all slots can be used at once within the memory budget."""
+
+    name = "slots_beyond_memory"
+
+    slots: int
+    usable: int
+    budget_bytes: int
+    until: str
+    """Until when that holds."""
 
 
 class HostMemoryShort(Event, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ from jobpool.core.events.pools import (
     PoolResized,
     PoolsLeft,
     PoolUnused,
+    SlotsBeyondMemory,
     ZygoteFailed,
 )
 from jobpool.core.events.schedules import (
@@ -302,7 +303,7 @@ def _pool_parts(event: Event) -> Iterator[str]:
             yield f"pools {' '.join(event.pools)}: {event.measure} not in force"
             yield event.why
             yield f"not prevented: {event.stops}"
-        case MemoryAwaited() | HostMemoryShort():
+        case MemoryAwaited() | HostMemoryShort() | SlotsBeyondMemory():
             yield from _memory_parts(event)
         case PoolReloaded():
             yield f"pool {event.pool} reloaded"
@@ -320,8 +321,15 @@ def _pool_parts(event: Event) -> Iterator[str]:
             yield from _breaker_parts(event)
 
 
-def _memory_parts(event: MemoryAwaited | HostMemoryShort) -> Iterator[str]:
+def _memory_parts(
+    event: MemoryAwaited | HostMemoryShort | SlotsBeyondMemory,
+) -> Iterator[str]:
     match event:
+        case SlotsBeyondMemory():
+            yield f"{event.usable} of {event.slots} slots can be used at once"
+            budget = show_size(event.budget_bytes)
+            yield f"by their limits no more fit into memory_budget {budget}"
+            yield event.until
         case MemoryAwaited():
             yield f"pool {event.pool} waits for memory"
             yield f"job {event.id} may use {show_size(event.memory_bytes)}"

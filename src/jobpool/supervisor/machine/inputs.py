@@ -246,6 +246,8 @@ class HostSeen(msgspec.Struct, frozen=True, kw_only=True):
     """For how long the oldest of them has waited, of pools that scale on that."""
     usual_bytes: Mapping[str, int] = {}
     """What attempts were seen to use, of pools that scale on memory."""
+    usual_of_kinds: Mapping[tuple[str, str], int] = {}
+    """What older attempts were seen to use, by kind and pool, where that is known."""
     host: HostReport
     store: StoreReport = StoreReport()
 

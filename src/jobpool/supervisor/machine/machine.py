@@ -109,7 +109,7 @@ class Machine:
             idle=idle,
             freed=self._freed,
         )
-        self._memory = MemoryGate(step, self.pools, settings.memory_budget_bytes)
+        self._memory = MemoryGate(step, self.pools, settings, usage.memory)
         probation = Probation(step, self.pools, self._memory, settings.probation_s)
         breakers = CircuitBreakers(step)
         self._places = places = Places()
@@ -262,6 +262,7 @@ class Machine:
         return self._dispatcher.next_s(at_latest_s=self._step.earliest_s)
 
     def _host_seen(self, event: inp.HostSeen) -> None:
+        self.usage.memory.before = event.usual_of_kinds
         self._scaling.host_seen(event)
         self._reports.host_seen(event)
 
@@ -274,7 +275,7 @@ class Machine:
     def _reload(self, event: inp.Reload) -> None:
         if not self.takes_reloads:
             return
-        self._memory.budget_bytes = event.settings.memory_budget_bytes
+        self._memory.set(event.settings)
         self._dispatcher.try_again()
         self._loading.reload(event)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import inf
 
 from jobpool.core.clock import Clock
-from jobpool.core.config.settings import ScaleOn, Settings
+from jobpool.core.config.settings import MemoryAdmission, ScaleOn, Settings
 from jobpool.core.events.supervisor import (
     Alarm,
     StoreConcern,
@@ -28,6 +28,7 @@ from jobpool.store.protocol import Store
 from jobpool.store.records.runs import Renewal
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.usage import Usage
+from jobpool.supervisor.machine.state.usual_memory import bound_bytes
 from jobpool.supervisor.maintenance.other_pools import LOOK_EVERY_S, OtherPools
 from jobpool.supervisor.maintenance.pruning import Pruning
 from jobpool.supervisor.maintenance.ticking import (
@@ -49,7 +50,7 @@ REPORT_EVERY_S = 5.0
 """As often the host is looked at if nothing depends on that but the report."""
 WAITS_EVERY_S = 10.0
 WAITS_SHARE = 0.01
-"""At most this share of the time goes into sampling what jobs wait for."""
+"""At most this share of the time goes into sampling what jobs wait for, or use."""
 USUAL_EVERY_S = 60.0
 USUAL_SHARE = 0.99
 """Of a kind's attempts need no more than what is called usual."""
@@ -152,12 +153,16 @@ class Housekeeping(threading.Thread):
         ranged = [pool for pool in settings.pools if pool.size_min != pool.size_max]
         self._ranged = {pool.name for pool in ranged}
         self._usual_bytes: dict[str, int] = {}
+        self._usual_of_kinds: dict[tuple[str, str], int] = {}
+        scales = any(pool.scale_on is ScaleOn.MEMORY for pool in ranged)
+        counts = settings.memory_budget_bytes is not None
+        self._usually = self._turn(self._usual, USUAL_EVERY_S)
+        if scales or (counts and settings.memory_admission is MemoryAdmission.OBSERVED):
+            self._turns.append(self._usually)  # before the first look at the host
         host_every_s = HOST_EVERY_S if ranged else REPORT_EVERY_S
         self._turns.append(self._turn(self._host, host_every_s))
         self._sampling = self._turn(self._sample_waits, WAITS_EVERY_S, WAITS_EVERY_S)
         self._turns.append(self._sampling)
-        if any(pool.scale_on is ScaleOn.MEMORY for pool in ranged):
-            self._turns.append(self._turn(self._usual, USUAL_EVERY_S))
 
     def run(self) -> None:
         """Leave chores until closed."""
@@ -303,6 +308,7 @@ class Housekeeping(threading.Thread):
                 due=store.due(ranged, DUE_MAX) if ranged else {},
                 oldest_s=store.oldest_due(aging) if aging else {},
                 usual_bytes=self._usual_bytes,
+                usual_of_kinds=self._usual_of_kinds,
                 host=self._look(),
                 store=self._store.commits.added_to(store.load()),
             ),
@@ -317,19 +323,28 @@ class Housekeeping(threading.Thread):
         return ()
 
     def _usual(self, store: Store) -> Posts:
-        """Find out what attempts use, by pool: that of the kind that uses most."""
+        """Find out what attempts use; the longer it takes, the more rarely.
+
+        By kind and pool; and by pool: that of the kind that uses most.
+        """
+        began_s = self._clock.monotonic_s()
         usual: dict[str, int] = {}
+        of_kinds: dict[tuple[str, str], int] = {}
         counts: defaultdict[tuple[str, str], dict[int, Counts]] = defaultdict(dict)
         for row in store.sketches():
-            if row.measure is Measure.MEMORY and row.pool in self._ranged:
+            if row.measure is Measure.MEMORY and row.pool in self._store.kinds:
                 buckets = counts[row.pool, row.kind]
                 before = buckets.get(row.bucket, Counts(0))
                 buckets[row.bucket] = Counts(
                     before.attempts + row.attempts, before.censored + row.censored
                 )
-        for (pool, _), buckets in counts.items():
+        for (pool, kind), buckets in counts.items():
+            if (bound := bound_bytes(buckets)) is not None:
+                of_kinds[kind, pool] = bound
             found = quantile(buckets, USUAL_SHARE)
             if found and sum(one.attempts for one in buckets.values()) >= USUAL_LEAST:
                 usual[pool] = max(usual.get(pool, 0), round(found.value))
-        self._usual_bytes = usual
+        self._usual_bytes, self._usual_of_kinds = usual, of_kinds
+        took_s = self._clock.monotonic_s() - began_s
+        self._usually.every_s = max(USUAL_EVERY_S, took_s / WAITS_SHARE)
         return ()

@@ -180,6 +180,7 @@ SHOWN = {
     "breaker_after": (POOL, ["0", "5"]),
     "size": (POOL, ["4", "2..8"]),
     "memory_budget": (TOP, ["none", "1GiB"]),
+    "memory_admission": (TOP, ["observed", "limits"]),
     "age": (KEPT, ["forever", "7d00h", "0ms"]),
     "count": (KEPT, ["none", "100"]),
     "keep_output": (POOL, ["all", "failed", "none"]),

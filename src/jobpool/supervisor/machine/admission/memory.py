@@ -1,21 +1,29 @@
 """The memory gate: attempts that run together must fit into the host's budget.
 
-Theory of operation. Each attempt may use memory up to its limit, so the limits of all
-running attempts count as used. A job that would exceed the budget waits, first in its
-pool's backlog, until enough attempts have ended; other pools go on. After a while its
-share is reserved, so that a stream of smaller jobs cannot keep it out for ever. A job
-that is larger than the whole budget runs alone.
+Theory of operation. Each attempt may use memory up to its limit, and most use far less.
+So what nearly all attempts of a kind were seen to use, and a margin, counts as used
+(`UsualMemory`), never more than the limit. The limit counts while that is unknown, for
+a job that has run out of memory before, and for all where the settings say so. Where
+kinds outgrow what was seen, `host_memory` keeps the host from running short.
+
+A job that would exceed the budget waits, first in its pool's backlog, until enough
+attempts have ended; other pools go on. After a while its share is reserved, so that a
+stream of smaller jobs cannot keep it out for ever. A job that is larger than the whole
+budget runs alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from jobpool.core.config.settings import MemoryAdmission, Settings
 from jobpool.core.events.pools import MemoryAwaited
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.supervisor.machine.admission.gate import Gate
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Assigned, Slot
 from jobpool.supervisor.machine.state.step import Step
+from jobpool.supervisor.machine.state.usual_memory import UsualMemory
 
 RESERVE_AFTER_S = 10.0
 REPORT_AFTER_S = 1.0
@@ -31,20 +39,31 @@ class MemoryGate(Gate):
     Args:
         step: shared by all parts of the machine.
         pools: by name.
-        budget_bytes: for all attempts together; None: no limit.
+        settings: have the budget, for all attempts together.
+        usual: what attempts were seen to use.
     """
 
     cause = "memory"
 
     def __init__(
-        self, step: Step, pools: Mapping[str, Pool], budget_bytes: int | None
+        self,
+        step: Step,
+        pools: Mapping[str, Pool],
+        settings: Settings,
+        usual: UsualMemory,
     ) -> None:
         self._step = step
         self._pools = pools
-        self.budget_bytes = budget_bytes
+        self._usual = usual
+        self.set(settings)
         self._waiting: dict[str, tuple[Assigned, float]] = {}
         """By pool: its first job, if that waits for memory, and since when."""
         self._reported_s = -REPORT_AGAIN_S
+
+    def set(self, settings: Settings) -> None:
+        """Take new settings."""
+        self.budget_bytes = settings.memory_budget_bytes
+        self._observes = settings.memory_admission is MemoryAdmission.OBSERVED
 
     @property
     def is_open(self) -> bool:
@@ -57,7 +76,7 @@ class MemoryGate(Gate):
             return None
         pool = job.lease.pool
         used = self._used_bytes()
-        wanted = used + job.limits.memory_bytes + self._reserved_bytes(but=pool)
+        wanted = used + self._need_bytes(job) + self._reserved_bytes(but=pool)
         if used == 0 or wanted <= self.budget_bytes:
             self._waiting.pop(pool, None)
             return None
@@ -93,16 +112,26 @@ class MemoryGate(Gate):
         """Say whether a job needs no more memory than the one that a slot runs."""
         if self.budget_bytes is None:
             return True
-        return job.limits.memory_bytes <= slot.queue[0].limits.memory_bytes
+        return self._need_bytes(job) <= self._need_bytes(slot.queue[0])
 
     def emptied(self, pool: Pool) -> None:
         """No job of this pool waits for memory any more."""
         self._waiting.pop(pool.name, None)
 
+    def _need_bytes(self, job: Assigned) -> int:
+        """Return what counts of a job."""
+        limit_bytes, lease = job.limits.memory_bytes, job.lease
+        if not self._observes or any(
+            past.outcome is Outcome.OUT_OF_MEMORY for past in lease.history
+        ):
+            return limit_bytes
+        usual = self._usual.reserved_bytes((lease.kind, lease.pool))
+        return limit_bytes if usual is None else min(limit_bytes, usual)
+
     def _used_bytes(self) -> int:
-        """Sum the running limits; of jobs sent ahead only one runs at a time."""
+        """Sum what runs needs; of jobs sent ahead only one runs at a time."""
         return sum(
-            max(job.limits.memory_bytes for job in slot.queue)
+            max(self._need_bytes(job) for job in slot.queue)
             for pool in self._pools.values()
             for slot in pool.slots
             if slot.queue
@@ -110,7 +139,7 @@ class MemoryGate(Gate):
 
     def _reserved_bytes(self, *, but: str) -> int:
         return sum(
-            job.limits.memory_bytes
+            self._need_bytes(job)
             for pool, (job, since_s) in self._waiting.items()
             if pool != but and self._step.now_s - since_s >= RESERVE_AFTER_S
         )
@@ -126,7 +155,7 @@ class MemoryGate(Gate):
                 pool=job.lease.pool,
                 id=job.lease.id,
                 kind=job.lease.kind,
-                memory_bytes=job.limits.memory_bytes,
+                memory_bytes=self._need_bytes(job),
                 used_bytes=used,
                 budget_bytes=self.budget_bytes or 0,
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from jobpool.core.jobs.job import Evidence
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.sketch import Measure, buckets_of
 from jobpool.store.records.reading import SketchRow
+from jobpool.supervisor.machine.state.usual_memory import UsualMemory
 
 _FOLD = 256
 """So many attempts of a kind wait to be counted."""
@@ -50,16 +51,19 @@ class Usage:
         """What is not counted yet."""
         self._attempts: Counter[_Key] = Counter()
         self._censored: Counter[_Key] = Counter()
+        self.memory = UsualMemory()
+        """What the loop needs of it at once."""
 
     def succeeded(
         self,
         kind: str,
         pool: str,
-        peaks_bytes: Iterable[int],
-        durations_s: Iterable[float],
+        peaks_bytes: Collection[int],
+        durations_s: Collection[float],
     ) -> None:
         """Add attempts of one kind that have returned."""
         place = kind, pool
+        self.memory.succeeded(place, peaks_bytes)
         with self._lock:
             waiting = self._waiting[place]
             waiting.peaks_bytes.extend(peaks_bytes)
@@ -94,13 +98,17 @@ class Usage:
             (Measure.MEMORY, peak_bytes or 0),
             (Measure.DURATION, 1000.0 * (duration_s or 0.0)),
         )
+        censored = outcome not in _BY_ITSELF
         with self._lock:
             for measure, value in used:
                 if value <= 0:
                     continue
-                key = (kind, pool, measure, buckets_of([value])[0])
+                bucket = buckets_of([value])[0]
+                key = (kind, pool, measure, bucket)
                 self._attempts[key] += 1
-                self._censored[key] += outcome not in _BY_ITSELF
+                self._censored[key] += censored
+                if measure is Measure.MEMORY:
+                    self.memory.ended((kind, pool), bucket, censored=censored)
 
     def take(self, limit: int) -> list[SketchRow]:
         """Return counts that are not written yet, and forget them; for any thread.

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from jobpool.core.config.settings import PoolSettings
+from jobpool.core.config.settings import MemoryAdmission, PoolSettings
 from jobpool.core.events.pools import MemoryAwaited
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import JobState, PastAttempt
+from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.run_report import HostReport
 from jobpool.supervisor.machine import inputs as inp
 from support.machine.world import MIB, World, pool
 
 BUDGET = 1000 * MIB
 
 
-def world_of(*pools: PoolSettings, budget_bytes: int | None = BUDGET) -> World:
+def world_of(
+    *pools: PoolSettings,
+    budget_bytes: int | None = BUDGET,
+    admission: MemoryAdmission = MemoryAdmission.OBSERVED,
+) -> World:
     """Return a running world with a memory budget; pools' jobs take 512 MiB."""
     world = World(*pools).up()
-    settings = msgspec.structs.replace(world.settings, memory_budget_bytes=budget_bytes)
-    world.machine._memory.budget_bytes = settings.memory_budget_bytes
+    settings = msgspec.structs.replace(
+        world.settings, memory_budget_bytes=budget_bytes, memory_admission=admission
+    )
+    world.machine._memory.set(settings)
     return world
 
 
@@ -123,3 +132,61 @@ def test_a_reload_changes_the_memory_budget() -> None:
     world.wait(2.0)
     world.notify()
     assert running(world) == 2
+
+
+def seen(world: World, attempts: int, peak_bytes: int = 80 * MIB) -> None:
+    """Let attempts end that have used so much, one after another."""
+    for _ in range(attempts):
+        world.job()
+        world.notify()
+        world.done(busy_slot(world), peak_rss_bytes=peak_bytes)
+    world.settled.clear()
+
+
+def fill(world: World, jobs: int = 30, **fields: object) -> int:
+    """Enqueue jobs and return how many run at once."""
+    for _ in range(jobs):
+        world.job(**fields)
+    world.notify()
+    return running(world)
+
+
+@pytest.mark.parametrize(("attempts", "at_once"), [(96, 1), (128, 9)])
+def test_a_kind_that_is_known_counts_with_what_it_was_seen_to_use(
+    attempts: int, at_once: int
+) -> None:
+    """80 MiB and a margin fit nine times into 1,000 MiB, the limit of 512 MiB once."""
+    world = world_of(pool("cpu", 30))
+    seen(world, attempts)
+    assert fill(world) == at_once
+
+
+def test_the_limit_counts_where_the_settings_say_so() -> None:
+    """However little its kind was seen to use."""
+    world = world_of(pool("cpu", 30), admission=MemoryAdmission.LIMITS)
+    seen(world, 128)
+    assert fill(world) == 1
+
+
+def test_nothing_counts_with_more_than_its_limit() -> None:
+    """A lower limit than its kind has used is kept by force."""
+    world = world_of(pool("cpu", 30))
+    seen(world, 128, peak_bytes=400 * MIB)
+    assert fill(world, memory_bytes=100 * MIB) == 10
+
+
+def test_a_job_that_has_run_out_of_memory_counts_with_its_limit() -> None:
+    """It is not what its kind usually is."""
+    world = world_of(pool("cpu", 30))
+    seen(world, 128)
+    past = PastAttempt(Outcome.OUT_OF_MEMORY, None, 0)
+    assert fill(world, attempt=2, history=(past,)) == 1
+
+
+def test_what_the_store_knows_counts_from_the_start() -> None:
+    """The higher of that and of what has ended here since."""
+    world = world_of(pool("cpu", 30))
+    known = {("cpu.work", "cpu"): 160 * MIB}
+    world.step(inp.HostSeen(host=HostReport(), usual_of_kinds=known))
+    seen(world, 128)
+    assert fill(world) == 5
