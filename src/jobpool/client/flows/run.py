@@ -158,6 +158,7 @@ class FlowRun(Generic[R_co]):
             FlowUnsuccessful: the step has not succeeded; says why.
             WaitTimeout: it has not ended in time; it is unaffected.
             CodecMismatch: its result is encoded with another codec or key.
+            JobErased: its result was erased.
             FlowNotFound: the flow has been pruned.
             UsageError: *step* is not one of this flow; or None, and there are several
                 without another after them. Or this is a handler.
@@ -219,7 +220,7 @@ class FlowRun(Generic[R_co]):
 
         Raises:
             UsageError: it is not a handler, or this runs in one. A loop over what is
-                returned raises CodecMismatch and StoreUnavailable.
+                returned raises CodecMismatch, JobErased and StoreUnavailable.
         """
         if handler is None:
             return self._results(None, self._with_job)
@@ -339,6 +340,7 @@ class FlowRun(Generic[R_co]):
                     None
                     if row.result is None
                     else encoding.decoded(row.result, row.codec),
+                    is_erased=row.is_erased,
                 )
                 for row in store.step_results(
                     self.id, numbers, after_id=after_id, limit=PAGE_ROWS_MAX

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from jobpool.errors import JobErased
+
 R_co = TypeVar("R_co", covariant=True)
 PAGE_ROWS_MAX = 1000
 """Most results that are read at once."""
@@ -30,6 +32,8 @@ class MemberResult(NamedTuple):
     """As JSON; None: null."""
     codec: str | None = None
     """The one that it is encoded with; None: it is plain, or decoded already."""
+    is_erased: bool = False
+    """There was a result, which was erased."""
 
     @property
     def member(self) -> Member:
@@ -87,10 +91,18 @@ class StepResults(Generic[R_co]):
         self._kinds = kinds
 
     def __iter__(self) -> Iterator[R_co]:
-        """Read them from the first one on; errors as for reading a job."""
+        """Read them from the first one on; errors as for reading a job.
+
+        Raises:
+            JobErased: one of them was erased; nobody is to take it for null.
+        """
         after_id = 0
         while rows := self._page(after_id):
             for row in rows:
                 if self._kinds is None or row.kind in self._kinds:
+                    if row.is_erased:
+                        raise JobErased(
+                            f"the result of job {row.job_id} ({row.kind}) was erased"
+                        )
                     yield self._value(row)
             after_id = rows[-1].job_id

@@ -98,6 +98,11 @@ def erased_reason(now_ms: int) -> str:
     return f"{_ERASED}{datetime.fromtimestamp(now_ms / 1000, UTC):%Y-%m-%d}"
 
 
+def says_erased(reason: object) -> bool:
+    """Whether a reason, as stored, is one of `erased_reason`."""
+    return isinstance(reason, str) and reason.startswith(_ERASED)
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to be stored. Relative times count by the store's clock."""
 
@@ -496,9 +501,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_erased(self) -> bool:
         """Whether its arguments, result and the like were erased."""
-        return self.finished_at_ms is not None and (self.reason or "").startswith(
-            _ERASED
-        )
+        return self.finished_at_ms is not None and says_erased(self.reason)
 
     @property
     def shown_state(self) -> str:

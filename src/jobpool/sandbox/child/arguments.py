@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from jobpool.core.application.placeholders import NoResult, filled, steps_in
 from jobpool.core.application.step_results import MemberResult, StepResults
-from jobpool.errors import ArgumentsMisfit, CodecMismatch, GiveUp
+from jobpool.errors import ArgumentsMisfit, CodecMismatch, GiveUp, JobErased
 
 _NULL = b"null"
 
@@ -40,6 +40,6 @@ def with_results(
         return filled(payload, found)
     except CodecMismatch as exc:
         problem = f"a result of a step before it cannot be read here: {exc}"
-    except NoResult as exc:
+    except (NoResult, JobErased) as exc:
         raise GiveUp(f"its arguments are not complete: {exc}") from None
     raise ArgumentsMisfit(problem)  # a chained cause could carry a key

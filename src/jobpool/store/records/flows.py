@@ -94,6 +94,8 @@ class StepResult(NamedTuple):
     result: bytes | None
     """None: null."""
     codec: str | None
+    is_erased: bool = False
+    """There was a result, which was erased."""
 
 
 class MemberOf(NamedTuple):

@@ -163,6 +163,12 @@ def test_results_come_in_order_and_page_by_page(store, hand):
     assert store.step_results(1, [1]) == every[2:]
     assert store.step_results(1, None, after_id=first, limit=1) == every[1:2]
     assert store.step_results(1, []) == store.step_results(2, None) == []
+    store.erase([second])
+    left = store.step_results(1, [0])
+    assert [(row.job_id, row.is_erased) for row in left] == [
+        (first, False),
+        (second, True),
+    ]
 
 
 @pytest.mark.usefixtures("flows")

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from jobpool import FlowNotFound, FlowUnsuccessful, UsageError, WaitTimeout
+from jobpool import (
+    FlowNotFound,
+    FlowUnsuccessful,
+    JobErased,
+    UsageError,
+    WaitTimeout,
+)
 from jobpool.core.jobs.flow import Failure, FlowState, Hook, StepState, When
 from jobpool.core.jobs.job import JobState
 from jobpool.store.records.flows import FlowDetail, FlowRow, StepResult, StepRow
@@ -148,6 +154,20 @@ def test_results_can_be_looped_over_again_and_by_handler(store, jobs, flow):
     (add,) = {h for h in jobs._handlers.values() if h.kind == "add"}
     assert list(run.results(add)) == [1, 2, 4]
     assert list(run.results(other)) == [None]
+
+
+def test_a_result_that_was_erased_is_not_null(store, flow):
+    """Nor is it passed over."""
+    parts, total, run = flow
+    succeed(store)
+    store.results[2:] = [
+        one._replace(result=None, is_erased=True) for one in store.results[2:]
+    ]
+    loop = iter(run.results())
+    assert [next(loop)[1], next(loop)[1]] == [1, 2]
+    for read in (lambda: run.result(parts), lambda: run.result(total), loop.__next__):
+        with pytest.raises(JobErased, match=r"job [34] \(add\) was erased"):
+            read()
 
 
 @pytest.mark.parametrize(

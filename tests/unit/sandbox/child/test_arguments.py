@@ -60,6 +60,15 @@ def test_a_result_that_is_not_there_never_will_be():
         with_results(payload(a=placeholder(3, many=False)), Results())
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_result_that_was_erased_is_not_null(many):
+    """Nor is it left out of a list."""
+    read = Results((3, b"1"), (3, None))
+    read.rows = [row._replace(is_erased=row.result is None) for row in read.rows]
+    with pytest.raises(GiveUp, match=r"not complete: the result of job 2 \(k\) was "):
+        with_results(payload(a=placeholder(3, many=many)), read)
+
+
 def test_a_result_that_cannot_be_decoded_is_like_an_argument_that_cannot():
     """Another supervisor, with another version of the application, may know it."""
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from heapq import nsmallest
 
 from jobpool.core.jobs.flow import FlowState
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import JobState, says_erased
 from jobpool.core.jobs.ref import flow_id_of, flow_ref_of
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.tables.flows import Flow, Step
@@ -136,8 +136,9 @@ class FlowReading:
 
 
 def _result_of(row: Row, number: int) -> StepResult:
+    is_erased = says_erased(row.ended.reason)
     result = b"null" if row.result is None else row.result
-    return StepResult(row.id, number, row.new.kind, result, row.new.codec)
+    return StepResult(row.id, number, row.new.kind, result, row.new.codec, is_erased)
 
 
 def _is_meant(flow: Flow, which: FlowFilter) -> bool:

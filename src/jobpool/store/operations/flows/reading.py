@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from jobpool.core.jobs.flow import When
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import JobState, says_erased
 from jobpool.core.jobs.ref import flow_id_of, flow_ref_of
 from jobpool.store.operations.flows.rows import read_when
 from jobpool.store.operations.read import Reading
@@ -93,7 +93,10 @@ class FlowReading(Reading):
                 after_id=after_id,
                 limit=limit,
             )
-        return [StepResult(*row) for row in rows]
+        return [
+            StepResult._make((*columns, says_erased(reason)))
+            for *columns, reason in rows
+        ]
 
     def _flows_from(self, session: Session, rows: Iterable[Row]) -> list[FlowRow]:
         key = self._ref_key(session)

@@ -59,9 +59,9 @@ ORDER BY b.number
 -- name: step_results
 -- Of members that have succeeded and were not replaced; the page is chosen before the
 -- results are read.
-SELECT p.id, p.number, p.kind, r.result, p.codec
+SELECT p.id, p.number, p.kind, r.result, p.codec, p.reason
 FROM (
-  SELECT j.id, s.number, j.kind, j.codec
+  SELECT j.id, s.number, j.kind, j.codec, j.reason
   FROM jobpool_steps AS s
   INNER JOIN jobpool_jobs AS j ON s.id = j.step
   WHERE s.flow = :flow
