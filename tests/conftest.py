@@ -83,6 +83,12 @@ def pytest_collection():
         gc.set_threshold(GC_AFTER, 20, 20)
 
 
+def pytest_runtest_teardown(nextitem):
+    """Find what a process's last tests have left open, while it can still fail one."""
+    if nextitem is None:
+        gc.collect()
+
+
 def pytest_collection_modifyitems(config, items):
     """Let workers begin with the longest files, then with those of most tests.
 
