@@ -592,6 +592,7 @@ for _name in (
     "end_run",
     "pause_flow",
     "resume_flow",
+    "retry_flow",
     "grant_format",
     "open_runs",
     "expired_runs",

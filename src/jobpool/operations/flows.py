@@ -53,6 +53,17 @@ class ResumeFlow(_OfOne, frozen=True, kw_only=True):
         yield lambda: Change(is_made=store.resume_flow(self.flow))
 
 
+class RetryFlow(_OfOne, frozen=True, kw_only=True):
+    """Let a flow go on that has ended: from what failed."""
+
+    name = "flows retry"
+
+    def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
+        """See `Action.steps`."""
+        del by, done
+        yield lambda: Change(is_made=store.retry_flow(self.flow))
+
+
 class Approve(Action, frozen=True, kw_only=True):
     """End a step that waits for somebody. Its result is not in the trail."""
 

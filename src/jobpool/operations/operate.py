@@ -24,6 +24,7 @@ from jobpool.operations.flows import (
     CancelFlow,
     PauseFlow,
     ResumeFlow,
+    RetryFlow,
 )
 from jobpool.operations.jobs import Cancel, Release, Retry
 from jobpool.operations.principal import NAME_MAX, Principal, Role
@@ -70,6 +71,7 @@ LEAST_ROLE: Mapping[type[Action], Role] = {
     CancelFlow: Role.OPERATOR,
     PauseFlow: Role.OPERATOR,
     ResumeFlow: Role.OPERATOR,
+    RetryFlow: Role.OPERATOR,
     Approve: Role.OPERATOR,
     SetQuota: Role.OPERATOR,
     ResetQuota: Role.OPERATOR,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from jobpool.core.jobs.flow import ENDED_STEPS
 from jobpool.core.jobs.job import Job
 from jobpool.operations.trail.id_ranges import IdRanges
 from jobpool.store.protocol import Store
@@ -82,6 +83,8 @@ def by_id(
             selected.refused.append(
                 f"job {job_id} was replaced by job {job.replaced_by} and stays as it is"
             )
+        elif spares_replaced and (flow := flow_to_retry(store, job_id)) is not None:
+            selected.refused.append(left_to_flow(job_id, flow))
         elif job.shown_state in states:
             selected.ids.append(job_id)
         else:
@@ -91,6 +94,28 @@ def by_id(
                 f"can be {past}" + (f" ({hint})" if hint else "")
             )
     return selected
+
+
+def flow_to_retry(store: Store, job_id: int) -> int | None:
+    """Return the flow that alone can let a job run again; None: the job can.
+
+    A step that has ended begins anew with all that comes after it, or not at all.
+    """
+    member = store.flow_of(job_id)
+    detail = None if member is None else store.flow(member.flow)
+    if member is None or detail is None:
+        return None
+    step = next(step for step in detail.steps if step.number == member.number)
+    ended = step.hook is None and step.state in ENDED_STEPS
+    return member.flow if ended else None
+
+
+def left_to_flow(job_id: int, flow: int) -> str:
+    """Return the remark about a job that `flow_to_retry` has a flow for."""
+    return (
+        f"job {job_id} is of a step of flow {flow} that has ended: once the flow has "
+        f"ended, use jobpool flows retry {flow}"
+    )
 
 
 def matching(

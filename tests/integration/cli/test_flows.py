@@ -179,7 +179,7 @@ def test_of_many_steps_those_are_shown_that_failed_or_have_not_ended(store):
 def test_a_flow_that_does_not_exist_is_an_error_that_says_where_it_was_sought(store):
     """By number, and by a ref of another store; what is neither is a wrong usage."""
     for name in 7, "flow-7-aaaaaaaaaaaaaaaaaaaaaaaaaa":
-        for command in ("show",), ("cancel",), ("pause",):
+        for command in ("show",), ("cancel",), ("pause",), ("retry",):
             result = run("flows", *command, name)
             assert result.exit_code == run("show", 7).exit_code
             assert store.url in result.stderr
@@ -220,6 +220,31 @@ def test_a_canceled_flow_ends_as_such_and_its_hook_runs(store):
     again = words(run("flows", "cancel", flow))
     assert again == [f"flow {flow} canceled (no change: canceled)"]
     assert actions(store) == [("flows cancel", "sold out")]
+
+
+def test_a_failed_flow_is_retried_as_a_whole_and_no_job_of_it_alone(store):
+    """What succeeded keeps its result; whoever retries a job is told what to do."""
+    flow = place(store)
+    say = f"flow {flow} retried"
+    assert words(run("flows", "retry", flow)) == [f"{say} (no change: open)"]
+    jobs = jobs_of(store, flow)
+    end_next(store)
+    while store.flow(flow).row.state == "open":
+        end_next(store, Outcome.FAILED, JobState.DEAD)
+    dead = store.flow(flow).steps[1].first_job
+    for command in ("retry", dead), ("replay", dead, "--set", '{"path": "b.jpg"}'):
+        result = run(*command)
+        assert result.exit_code != 0
+        assert f"jobpool flows retry {flow}" in result.stderr
+    assert store.get(dead).state is JobState.DEAD
+    assert rows(run("flows", "retry", flow, "--json")) == [
+        {"flow": flow, "retried": True, "changed": True, "state": "open"}
+    ]
+    while store.flow(flow).row.state == "open":
+        end_next(store)
+    assert store.flow(flow).row.state == "succeeded"
+    assert store.get(jobs["charge"]).attempt == 1
+    assert actions(store) == [("flows retry", None)]
 
 
 ASKING = (

@@ -361,6 +361,26 @@ def test_a_paused_flow_begins_nothing_and_a_canceled_one_ends(site, shop):
     assert ledger(site) == ["second", "told"]
 
 
+def test_a_flow_that_has_ended_goes_on_from_what_failed(site, shop):
+    """Whoever canceled it changes their mind: only what had not succeeded runs."""
+    flow = shop.jobs.flow("pay")
+    asked = flow.add(shop.hear.call("asked"))
+    approval = flow.wait_for("approval", after=asked)
+    flow.add(shop.hear.call("paid"), after=approval)
+    flow.on_failure(shop.hear.call("told"))
+    run = flow.enqueue()
+    assert run.result(asked, timeout=PATIENCE_S)
+    assert not run.retry()
+    assert run.cancel()
+    assert run.wait(PATIENCE_S) is FlowState.CANCELED
+    assert run.retry(note="after all")
+    assert not run.retry()
+    assert run.state is FlowState.OPEN
+    assert shop.jobs.approve(run.job(approval).ref)
+    assert run.wait(PATIENCE_S) is FlowState.SUCCEEDED
+    assert ledger(site) == ["asked", "paid", "told"]
+
+
 def test_results_pass_through_the_codec_on_their_way_into_arguments(site, shop):
     """In children alone: what is stored of it stays encoded."""
     flow = shop.jobs.flow("report")

@@ -142,6 +142,8 @@ RULES = {
     ),
     "stop_members": Rule({"steps": IDS}, OF_STEP | PKEY),
     "missed_members": Rule({"steps": IDS, "stopped": IDS}, OF_STEP),
+    "bad_members": Rule({"steps": IDS}, OF_STEP),
+    "erased_member": Rule({"steps": IDS, "ready": IDS}, OF_STEP | PKEY),
     "hold_members": Rule({"flow": 7, "now_ms": NOW_MS}, OF_STEP | PKEY),
     "approve_member": Rule(
         {"id": 7, "now_ms": NOW_MS, "codec": None, "result": b"1"}, PKEY

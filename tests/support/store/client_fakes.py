@@ -95,6 +95,9 @@ class FakeStore:
             named = {"kind": old.kind, "pool": old.pool}
         self.stored[job_id] = Job(id=job_id, state=state, **(PLAIN | named | fields))
 
+    def flow_of(self, _job_id):
+        """No job is of a flow."""
+
     def get(self, job_id):
         self.get_calls += 1
         return self.stored.get(job_id)

@@ -17,14 +17,26 @@ MAY = {
         *("schedules put", "schedules pause", "schedules resume", "schedules run"),
         *("schedules backfill", "quotas set", "quotas reset"),
         *("tenants set", "tenants remove"),
-        *("flows cancel", "flows pause", "flows resume", "flows approve"),
+        *(
+            "flows cancel",
+            "flows pause",
+            "flows resume",
+            "flows approve",
+            "flows retry",
+        ),
     },
     "admin": {
         *("cancel", "retry", "release", "replay", "enqueue", "pause", "resume"),
         *("schedules put", "schedules pause", "schedules resume", "schedules run"),
         *("schedules backfill", "quotas set", "quotas reset"),
         *("tenants set", "tenants remove", "schedules remove"),
-        *("flows cancel", "flows pause", "flows resume", "flows approve"),
+        *(
+            "flows cancel",
+            "flows pause",
+            "flows resume",
+            "flows approve",
+            "flows retry",
+        ),
         *("prune", "erase", "reclaim", "restored"),
     },
 }

@@ -269,6 +269,23 @@ class FlowRun(Generic[R_co]):
 
         return operate(self._gateway, ResumeFlow(flow=self.id, note=note))
 
+    def retry(self, *, note: str | None = None) -> bool:
+        """Let the flow go on after its end, in a new generation. As `cancel`.
+
+        Members that have failed run again, with fresh attempts, and so does all that
+        is after them. What succeeded before keeps its results; the hooks run again.
+
+        Returns:
+            False if it has not ended, or nothing of it has failed.
+
+        Raises:
+            UsageError: somebody lets one of its jobs run again just now, or one that
+                would run was erased; nothing was changed.
+        """
+        from jobpool.operations.flows import RetryFlow  # noqa: PLC0415 - see `operate`
+
+        return operate(self._gateway, RetryFlow(flow=self.id, note=note))
+
     def _ended(self, timeout: DurationLike | None) -> FlowRow:
         timeout_s = self._timeout_s(timeout)
         return polled(

@@ -49,6 +49,16 @@ class Before(NamedTuple):
     when: When
 
 
+class Over(NamedTuple):
+    """A step of a flow that has ended."""
+
+    state: StepState
+    failed: bool
+    hook: Hook | None
+    after: tuple[tuple[int, When], ...]
+    """The steps before it, and how they must have ended."""
+
+
 class Next(NamedTuple):
     """What becomes of a step."""
 
@@ -177,6 +187,43 @@ def end_of(ending: Ending | None, *, any_failed: bool) -> FlowState:
     if ending is Ending.CANCEL:
         return FlowState.CANCELED
     return FlowState.FAILED if any_failed else FlowState.SUCCEEDED
+
+
+def retried(steps: Mapping[int, Over]) -> dict[int, StepState]:
+    """Return the steps that a retry of a flow that has ended begins anew.
+
+    Args:
+        steps: all of the flow's, by whatever `Over.after` names them.
+
+    Returns:
+        The steps whose own members have failed: they are ready. Whatever comes after
+        them, what was skipped since the flow was ending, and hooks: they are closed.
+        Empty: no plain step is among them.
+    """
+    anew: dict[int, StepState] = {}
+    graph = {
+        number: [before for before, _ in step.after] for number, step in steps.items()
+    }
+    for number in TopologicalSorter(graph).static_order():
+        step = steps[number]
+        if step.hook is not None:
+            continue
+        if any(before in anew for before, _ in step.after):
+            anew[number] = StepState.CLOSED
+        elif step.state is StepState.DONE and step.failed:
+            anew[number] = StepState.READY
+        elif step.state is StepState.SKIPPED:
+            befores = (
+                Before(steps[before].state, steps[before].failed, when)
+                for before, when in step.after
+            )
+            # What is not needed, since nothing has failed before it, still is not.
+            if opened(befores, None) != Next(StepState.SKIPPING):
+                anew[number] = StepState.CLOSED
+    if anew:
+        hooks = (number for number, step in steps.items() if step.hook is not None)
+        anew.update(dict.fromkeys(hooks, StepState.CLOSED))
+    return anew
 
 
 def check_flow(flow: NewFlow) -> None:

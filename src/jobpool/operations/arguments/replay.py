@@ -14,7 +14,7 @@ from jobpool.errors import UsageError
 from jobpool.operations.action import Change, Done, Step
 from jobpool.operations.jobs import JobsAction
 from jobpool.operations.principal import Principal
-from jobpool.operations.selection import Selected
+from jobpool.operations.selection import Selected, flow_to_retry, left_to_flow
 from jobpool.store.protocol import Store
 from jobpool.store.records import operating as records
 
@@ -177,6 +177,8 @@ def _why_not(store: Store, job_id: int) -> str:
         return f"job {job_id} is {job.shown_state} again"
     if job.is_erased:
         return f"job {job_id} was erased meanwhile"
+    if (flow := flow_to_retry(store, job_id)) is not None:
+        return left_to_flow(job_id, flow)
     return (
         f"job {job_id}: another job of the new kind has its key, or an unfinished one "
         "has its unique text"

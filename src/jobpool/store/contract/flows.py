@@ -81,6 +81,24 @@ class FlowKeeping(Protocol):
         """Let a paused flow go on; False: it is not paused."""
         ...
 
+    def retry_flow(self, flow_id: int) -> bool:
+        """Let a flow that has ended go on, in its next generation.
+
+        Members that are dead, quarantined or canceled of steps that were begun have
+        fresh counters, as `revive` gives them. All that came after these steps, or was
+        skipped since the flow was ending, waits again: its members are replaced by new
+        ones, also those that have succeeded. Hooks run again, at the new end. Delays
+        and expiries count for nothing.
+
+        Returns:
+            False: it has not ended, nothing of it has failed or was left out, or there
+            is none; nothing was changed.
+
+        Raises:
+            UsageError: a member has not ended, or was erased; nothing was changed.
+        """
+        ...
+
     def approve(
         self, job_id: int, result: bytes | None = None, codec: str | None = None
     ) -> bool:

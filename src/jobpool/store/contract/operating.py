@@ -27,7 +27,8 @@ class Operating(Protocol):
         """Make jobs in one of *states* runnable now: reset counters, keep history.
 
         A job whose unique text is held by another unfinished job stays as it is, and
-        so does one that another job has replaced.
+        so does one that another job has replaced, and a member of a step that has
+        ended: see `retry_flow`.
 
         Args:
             ids: the jobs.
@@ -46,8 +47,8 @@ class Operating(Protocol):
 
         Returns:
             The new job's id for each; None: nothing was changed for this one. Its job
-            does not exist, has not ended, or was replaced or erased; or another job
-            holds the key or the unique text.
+            does not exist, has not ended, or was replaced or erased; it is a member of
+            a step that has ended; or another job holds the key or the unique text.
 
         Raises:
             UsageError: a new job cannot be stored.

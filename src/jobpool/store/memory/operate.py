@@ -75,20 +75,25 @@ class Operating(Enqueueing, MisfitKeeping):
                     continue
                 if self._unique_is_taken(row):
                     continue
-                if row.replaced_by is not None or self._is_external(row):
+                if row.replaced_by is not None or self._is_settled(row):
                     continue
                 following = TRANSITIONS[row.state][JobEvent.REVIVE]
                 if following is not None:
-                    self._database.put_job(row, _revived(row, following, now_ms))
+                    self._database.put_job(row, revived(row, following, now_ms))
                     self._forget_misfits([job_id])
                     self._reopen_tick(row)
                     count += 1
         return count
 
-    def _is_external(self, row: Row) -> bool:
-        """Say whether a job is an external step's, which nobody can run."""
+    def _is_settled(self, row: Row) -> bool:
+        """Say whether a job is of a step that has ended, or of an external one.
+
+        The one begins anew only by a retry of its flow; the other nobody can run.
+        """
         step = None if row.step is None else self._database.steps.get(row.step)
-        return step is not None and step.external
+        return step is not None and (
+            step.external or (step.hook is None and step.has_ended)
+        )
 
     def replay(self, replays: Sequence[Replay]) -> list[int | None]:
         """See `Store.replay`."""
@@ -104,7 +109,7 @@ class Operating(Enqueueing, MisfitKeeping):
         old = table.get(replay.job_id)
         if old is None or old.state in UNFINISHED or old.replaced_by is not None:
             return None
-        if not old.new.payload or self._is_external(old):  # it was erased, or never ran
+        if not old.new.payload or self._is_settled(old):  # it was erased, or cannot run
             return None
         by_key = None if new.key is None else table.by_key.get((new.kind, new.key))
         if by_key not in {None, old.id}:
@@ -385,8 +390,9 @@ def _erased(row: Row, reason: str) -> Row:
     )
 
 
-def _revived(row: Row, state: JobState, now_ms: int) -> Row:
-    revived: Row = _replace(
+def revived(row: Row, state: JobState, now_ms: int) -> Row:
+    """Return a job with fresh counters, due at *now_ms*."""
+    fresh: Row = _replace(
         row,
         state=state,
         run_at_ms=now_ms,
@@ -398,4 +404,4 @@ def _revived(row: Row, state: JobState, now_ms: int) -> Row:
         snoozed_since_ms=None,
         throttled=None,
     )
-    return revived
+    return fresh

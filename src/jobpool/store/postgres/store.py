@@ -125,6 +125,7 @@ class PostgresStore(
     _LOCK_FORMATS = "lock_formats"
     _CONTESTED = Contested("lock_flows", "missed_members")
     _HOLD_FLOW = "wait_for_flow"
+    _LOCK_MEMBERS = "lock_members"
     _WRITES_BESIDE = True
     _LEASES_LAPSE = True
     _LOCK_GONE = "lock_gone_runs"

@@ -68,6 +68,7 @@ class SqliteStore(
 ):
     """A store in one file. Thread-safe; opens itself again after a fork."""
 
+    _COPY_PAYLOADS = "copy_payloads"
     _DELETIONS = (
         "delete_payloads",
         "delete_results",

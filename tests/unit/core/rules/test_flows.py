@@ -23,6 +23,7 @@ from jobpool.core.rules.flows import (
     STEP_MOVES,
     Before,
     Next,
+    Over,
     check_flow,
     end_of,
     ended,
@@ -30,6 +31,7 @@ from jobpool.core.rules.flows import (
     holds,
     opened,
     opened_hook,
+    retried,
 )
 from jobpool.errors import UsageError
 
@@ -206,3 +208,49 @@ def test_any_graph_without_circles_is_accepted():
 def test_a_flow_that_cannot_end_or_is_too_large_is_refused(steps, said):
     with pytest.raises(UsageError, match=rf"^flow 'f': .*{said}.*nothing was stored$"):
         check_flow(flow_of(*steps))
+
+
+def over(state, *after, failed=False, hook=None):
+    """Return a step of an ended flow."""
+    return Over(state, failed, hook, after)
+
+
+DONE, SKIPPED = StepState.DONE, StepState.SKIPPED
+SHIPPED = {
+    0: over(DONE),
+    1: over(DONE, (0, When.SUCCEEDED), failed=True),
+    2: over(SKIPPED, (1, When.SUCCEEDED), failed=True),
+    3: over(DONE, (1, When.FAILED)),
+    4: over(DONE, (0, When.SUCCEEDED)),
+    5: over(SKIPPED, (0, When.FAILED)),
+    6: over(SKIPPED, (5, When.SUCCEEDED)),
+    7: over(DONE, hook=Hook.FAILURE),
+}
+
+
+def test_a_retry_begins_with_what_failed_and_all_that_comes_after_it():
+    """Also a compensation that ran; not what succeeded, nor what was not needed."""
+    ready, closed = StepState.READY, StepState.CLOSED
+    assert retried(SHIPPED) == {1: ready, 2: closed, 3: closed, 7: closed}
+
+
+def test_a_retry_begins_what_was_skipped_since_its_flow_was_ending():
+    """The steps before it have succeeded: nothing but the end held it back."""
+    steps = {0: over(DONE), 1: over(SKIPPED, (0, When.SUCCEEDED), failed=False)}
+    assert retried(steps) == {1: StepState.CLOSED}
+
+
+def test_a_flow_of_which_nothing_failed_is_not_retried():
+    """Its hooks neither, whether one of them has failed or not."""
+    hook = over(DONE, failed=True, hook=Hook.FINISH)
+    assert retried({0: over(DONE), 1: over(SKIPPED, (0, When.FAILED)), 2: hook}) == {}
+
+
+@pytest.mark.parametrize("state", ENDED_STEPS)
+def test_a_retry_moves_steps_only_as_the_table_allows(state):
+    """From whatever they ended as."""
+    steps = {0: over(DONE, failed=True), 1: over(state, (0, When.FINISHED))}
+    moves = retried(steps)
+    assert moves == {0: StepState.READY, 1: StepState.CLOSED}
+    for number, after in moves.items():
+        assert after in STEP_MOVES[steps[number].state]

@@ -1,4 +1,4 @@
-"""`jobpool flows cancel`, `pause`, `resume` and `approve`."""
+"""`jobpool flows cancel`, `pause`, `resume`, `retry` and `approve`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from jobpool.cli.flags import FlowName, JobName, json_flag, note_flag, store_fla
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.output import print_json, print_line
-from jobpool.operations.flows import Approve, CancelFlow, PauseFlow, ResumeFlow
+from jobpool.operations.flows import (
+    Approve,
+    CancelFlow,
+    PauseFlow,
+    ResumeFlow,
+    RetryFlow,
+)
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -53,6 +59,16 @@ def pause_flow(**given: Any) -> None:
 def resume_flow(**given: Any) -> None:
     """Undo the pause of a flow."""
     _change(ResumeFlow, "resumed", **given)
+
+
+@click.command("retry")
+@_of_one
+def retry_flow(**given: Any) -> None:
+    """Let a flow go on that has ended: what failed, and all after it, run anew.
+
+    What succeeded before keeps its results. Hooks run again at the new end.
+    """
+    _change(RetryFlow, "retried", **given)
 
 
 @click.command("approve")
@@ -101,7 +117,7 @@ def _as_json(result: str | None) -> bytes | None:
 
 
 def _change(
-    act: type[CancelFlow | PauseFlow | ResumeFlow],
+    act: type[CancelFlow | PauseFlow | ResumeFlow | RetryFlow],
     past: str,
     *,
     flow: int | str,

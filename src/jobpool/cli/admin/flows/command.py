@@ -10,6 +10,7 @@ from jobpool.cli.admin.flows.changing import (
     cancel_flow,
     pause_flow,
     resume_flow,
+    retry_flow,
 )
 from jobpool.cli.admin.flows.reading import show_flow
 from jobpool.cli.admin.flows.records import COLUMNS, cells, flow_object
@@ -98,5 +99,12 @@ def _check_own(ctx: click.Context) -> None:
             )
 
 
-for _command in (show_flow, pause_flow, resume_flow, cancel_flow, approve):
+for _command in (
+    show_flow,
+    pause_flow,
+    resume_flow,
+    cancel_flow,
+    retry_flow,
+    approve,
+):
     flows.add_command(_command)

@@ -38,7 +38,8 @@ from jobpool.store.memory.tables.rows import Row
 from jobpool.store.records.flows import Folded
 
 _replace = msgspec.structs.replace
-_BAD = frozenset({JobState.DEAD, JobState.QUARANTINED, JobState.CANCELED})
+BAD = frozenset({JobState.DEAD, JobState.QUARANTINED, JobState.CANCELED})
+"""A member that has ended so has failed its step."""
 
 
 class Folding:
@@ -191,7 +192,7 @@ class _Fold:
         jobs = self._database.jobs
         is_unfinished = step.id in jobs.unended and bool(jobs.unended[step.id])
         is_bad = not is_unfinished and any(
-            row.state in _BAD and row.replaced_by is None
+            row.state in BAD and row.replaced_by is None
             for row in map(jobs.__getitem__, jobs.members.get(step.id, ()))
         )
         return ended(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jobpool.store.memory.flows.enqueue import FlowEnqueueing
 from jobpool.store.memory.flows.fold import Folding
-from jobpool.store.memory.flows.operating import FlowOperating
+from jobpool.store.memory.flows.retry import FlowRetrying
 
 
-class FlowKeeping(FlowEnqueueing, Folding, FlowOperating):
+class FlowKeeping(FlowEnqueueing, Folding, FlowRetrying):
     """The part of the store that keeps flows."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jobpool.store.operations.flows.enqueue import FlowEnqueueing
 from jobpool.store.operations.flows.fold import Folding
-from jobpool.store.operations.flows.operate import FlowOperating
 from jobpool.store.operations.flows.reading import FlowReading
+from jobpool.store.operations.flows.retry import FlowRetrying
 
 
-class FlowKeeping(Folding, FlowOperating, FlowReading, FlowEnqueueing):
+class FlowKeeping(Folding, FlowRetrying, FlowReading, FlowEnqueueing):
     """The part of the store that keeps flows."""

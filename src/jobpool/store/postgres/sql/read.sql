@@ -229,8 +229,8 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
 
 -- name: revive_jobs
 -- A job whose unique text is held by another stays as it is. So does one that another
--- job has replaced, one whose arguments were erased, and one of an external step, which
--- nobody can run.
+-- job has replaced, one whose arguments were erased, one of an external step, which
+-- nobody can run, and one of a step that has ended: `retry_flow` begins that anew.
 WITH wanted AS MATERIALIZED (
   SELECT j.id, j.kind, j.unique_text, j.finished_at_ms
   FROM jobpool.jobs AS j
@@ -240,7 +240,10 @@ WITH wanted AS MATERIALIZED (
     AND j.replaced_by IS NULL
     AND j.payload <> ''
     AND NOT EXISTS (
-      SELECT 1 FROM jobpool.steps AS s WHERE s.id = j.step AND s.is_external
+      SELECT 1
+      FROM jobpool.steps AS s
+      WHERE s.id = j.step
+        AND (s.is_external OR (s.hook IS NULL AND s.state IN ('done', 'skipped')))
     )
   ORDER BY j.id
   FOR UPDATE

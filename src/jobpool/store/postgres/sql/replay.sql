@@ -2,13 +2,16 @@
 
 -- name: replayable
 -- Of :ids, those that have ended, were neither replaced nor erased, and are of no external
--- step.
+-- step, nor of one that has ended.
 SELECT id
 FROM jobpool.jobs AS j
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
   AND finished_at_ms IS NOT NULL AND replaced_by IS NULL AND payload <> ''
   AND NOT EXISTS (
-    SELECT 1 FROM jobpool.steps AS s WHERE s.id = j.step AND s.is_external
+    SELECT 1
+    FROM jobpool.steps AS s
+    WHERE s.id = j.step
+      AND (s.is_external OR (s.hook IS NULL AND s.state IN ('done', 'skipped')))
   )
 
 -- name: give_up_keys

@@ -185,8 +185,8 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: revive_jobs
 -- OR IGNORE: a job whose unique text is held by another stays as it is. So does one that
--- another job has replaced, one whose arguments were erased, and one of an external step,
--- which nobody can run.
+-- another job has replaced, one whose arguments were erased, one of an external step,
+-- which nobody can run, and one of a step that has ended: `retry_flow` begins that anew.
 UPDATE OR IGNORE jobpool_jobs
 SET
   state = 'runnable',
@@ -212,7 +212,10 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     WHERE p.job_id = jobpool_jobs.id AND p.payload = x''
   )
   AND NOT EXISTS (
-    SELECT 1 FROM jobpool_steps AS s WHERE s.id = jobpool_jobs.step AND s.is_external
+    SELECT 1
+    FROM jobpool_steps AS s
+    WHERE s.id = jobpool_jobs.step
+      AND (s.is_external OR (s.hook IS NULL AND s.state IN ('done', 'skipped')))
   )
 
 -- name: pause

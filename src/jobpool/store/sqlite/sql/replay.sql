@@ -2,7 +2,7 @@
 
 -- name: replayable
 -- Of :ids, those that have ended, were neither replaced nor erased, and are of no external
--- step.
+-- step, nor of one that has ended.
 SELECT id
 FROM jobpool_jobs AS j
 WHERE id IN (SELECT value FROM json_each(:ids))
@@ -11,7 +11,10 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     SELECT 1 FROM jobpool_payloads AS p WHERE p.job_id = j.id AND p.payload = x''
   )
   AND NOT EXISTS (
-    SELECT 1 FROM jobpool_steps AS s WHERE s.id = j.step AND s.is_external
+    SELECT 1
+    FROM jobpool_steps AS s
+    WHERE s.id = j.step
+      AND (s.is_external OR (s.hook IS NULL AND s.state IN ('done', 'skipped')))
   )
 
 -- name: give_up_keys

@@ -1,0 +1,128 @@
+-- Flows that have ended and are to go on. Whoever runs this holds the flow.
+
+-- name: ended_flow
+-- Its generation. No row: it has not ended.
+SELECT generation FROM jobpool.flows WHERE id = %(flow)s AND finished_at_ms IS NOT NULL
+
+-- name: lock_members
+-- Of a flow, until the commit.
+SELECT j.id
+FROM jobpool.steps AS s
+JOIN jobpool.jobs AS j ON j.step = s.id
+WHERE s.flow = %(flow)s AND j.step IS NOT NULL
+ORDER BY j.id
+FOR UPDATE OF j
+
+-- name: unfinished_member
+-- Of a flow: one, for instance a hook's that somebody has let run again.
+SELECT j.id
+FROM jobpool.steps AS s
+JOIN jobpool.jobs AS j ON j.step = s.id
+WHERE s.flow = %(flow)s AND j.step IS NOT NULL AND j.finished_at_ms IS NULL
+LIMIT 1
+
+-- name: erased_member
+-- Of :steps, one that is to run and has no arguments any more.
+SELECT found.id
+FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+JOIN jobpool.steps AS s ON s.id = wanted.value::bigint
+CROSS JOIN LATERAL (
+  SELECT j.id, j.state
+  FROM jobpool.jobs AS j
+  WHERE j.step = s.id AND j.step IS NOT NULL AND j.replaced_by IS NULL
+    AND j.payload = ''
+  OFFSET 0
+) AS found
+WHERE NOT s.is_external
+  AND (
+    s.id NOT IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ready)s::jsonb))
+    OR found.state <> 'succeeded'
+  )
+LIMIT 1
+
+-- name: bad_members
+-- Of :steps, the newest rows that are dead, quarantined or canceled. OFFSET 0: it asks for
+-- each step by itself, whatever statistics say of such rows.
+SELECT found.id
+FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+CROSS JOIN LATERAL (
+  SELECT b.id
+  FROM jobpool.jobs AS b
+  WHERE b.step = wanted.value::bigint
+    AND b.step IS NOT NULL AND b.replaced_by IS NULL
+    AND b.state || '' IN ('dead', 'quarantined', 'canceled')
+  OFFSET 0
+) AS found
+
+-- name: renew_members
+-- As revive_jobs, but they wait: a fold opens them, as all others.
+UPDATE jobpool.jobs
+SET
+  state = 'waiting',
+  run_at_ms = created_at_ms,
+  finished_at_ms = NULL,
+  expires_at_ms = NULL,
+  failures = 0,
+  crashes = 0,
+  interruptions = 0,
+  recoveries = 0,
+  snoozes = 0,
+  snoozed_since_ms = NULL,
+  throttled = NULL,
+  lane = abs(lane),
+  reset_attempt = attempt
+WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+
+-- name: copy_members
+-- The newest rows of :steps, in their order: results are read in it.
+INSERT INTO jobpool.jobs (
+  id, kind, pool, state, priority, tenant, max_attempts, timeout_s, memory_bytes,
+  created_at_ms, run_at_ms, codec, lane, quota_values, trace, solo, payload, step,
+  generation, replays
+)
+SELECT
+  nextval('jobpool.job_ids'),
+  old.kind,
+  old.pool,
+  'waiting',
+  old.priority,
+  old.tenant,
+  old.max_attempts,
+  old.timeout_s,
+  old.memory_bytes,
+  %(now_ms)s,
+  %(now_ms)s,
+  old.codec,
+  abs(old.lane),
+  old.quota_values,
+  old.trace,
+  old.solo,
+  old.payload,
+  old.step,
+  %(generation)s,
+  old.id
+FROM (
+  SELECT j.*
+  FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+  JOIN jobpool.jobs AS j ON j.step = wanted.value::bigint
+  WHERE j.step IS NOT NULL AND j.replaced_by IS NULL
+  ORDER BY j.id
+) AS old
+
+-- name: replace_members
+-- By the rows that copy_members has stored.
+UPDATE jobpool.jobs AS o
+SET replaced_by = made.id
+FROM (
+  SELECT n.id, n.replays
+  FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+  JOIN jobpool.jobs AS n ON n.step = wanted.value::bigint
+  WHERE n.step IS NOT NULL AND n.generation = %(generation)s AND n.state = 'waiting'
+) AS made
+WHERE o.id = made.replays
+
+-- name: reopen_flow
+-- It goes on.
+UPDATE jobpool.flows
+SET state = 'open', ending = NULL, finished_at_ms = NULL, generation = %(generation)s
+WHERE id = %(flow)s
