@@ -1,8 +1,12 @@
 """Flows where several transactions are open at once."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from jobpool.core.jobs.flow import FlowState
+from jobpool.errors import StoreUnavailable
+from jobpool.store.operations.flows import enqueue
 from support.postgres.server import query_of, server
 from support.store.flows import (
     run_to_end,
@@ -13,6 +17,13 @@ from support.store.flows import (
     store_flow,
 )
 from support.store.storing import begin_run, lease, succeeded
+from support.waiting import wait_until
+
+PATIENCE_S = 30
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND application_name = 'jobpool'
+"""
 
 
 @pytest.fixture
@@ -103,3 +114,34 @@ def test_a_cancel_asks_those_to_stop_whose_rows_others_held(store, other):
     while store.fold().is_short:
         pass
     assert state(store, flow) == "canceled"
+
+
+def test_whoever_takes_over_a_key_leaves_no_member_without_its_step(
+    store, other, monkeypatch
+):
+    """It waits for a part of the former flow that is being committed just then."""
+    monkeypatch.setattr(enqueue, "FLOW_AT_ONCE", 2)
+    add = type(store)._add
+    with ThreadPoolExecutor(1) as thread, server().connect(store.url) as hand:
+        small = []
+
+        def slowly(self, session, given, draft):
+            add(self, session, given, draft)
+            if self is store and not small:
+                small.append(thread.submit(store_flow, other, step(0), key="k"))
+                wait_until(
+                    lambda: hand.execute(WAITING).fetchone()[0],
+                    PATIENCE_S,
+                    "the other waits",
+                )
+
+        monkeypatch.setattr(type(store), "_add", slowly)
+        with pytest.raises(StoreUnavailable):
+            store_flow(store, step(0), key="k", members={0: 3})
+        flow = small[0].result(PATIENCE_S)
+        schema = query_of(store.url)["schema"]
+        steps = hand.execute(
+            f"SELECT DISTINCT s.flow FROM {schema}.jobs AS j"  # noqa: S608 - our own
+            f" LEFT JOIN {schema}.steps AS s ON s.id = j.step"
+        ).fetchall()
+    assert [*map(tuple, steps)] == [(flow,)]

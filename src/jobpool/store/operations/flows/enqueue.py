@@ -117,10 +117,12 @@ class FlowEnqueueing(Reading, Enqueueing):
             if asks:
                 self._ask_for_within(session, FLOWS)
             found = self._found(session, flow)
-            if found is not None and found.state is FlowState.BUILDING:
-                while self._drop_some(session, found.id):
-                    pass
-                found = None
+            while found is not None and found.state is FlowState.BUILDING:
+                # First: a chunk that is being committed must be there to be dropped.
+                if self._seize(session, found.id, secrets.token_hex(8)):
+                    while self._drop_some(session, found.id):
+                        pass
+                found = self._found(session, flow)
             if found is not None:
                 return found
             draft = self._begin(session, flow, FlowState.OPEN)
@@ -165,10 +167,13 @@ class FlowEnqueueing(Reading, Enqueueing):
                     return self._begin(session, flow, FlowState.BUILDING, builder)
                 if found.state is not FlowState.BUILDING:
                     return found
-                now_ms = self._database.now_ms(session)
-                given = {"flow": found.id, "builder": builder, "now_ms": now_ms}
-                session.run("seize_flow", **given)
+                self._seize(session, found.id, builder)
             self._drop(found.id, builder)
+
+    def _seize(self, session: Session, flow_id: int, builder: str) -> bool:
+        """Keep whoever builds a flow from going on; False: it is built by now."""
+        given = {"builder": builder, "now_ms": self._database.now_ms(session)}
+        return session.run("seize_flow", flow=flow_id, **given) > 0
 
     def _found(self, session: Session, flow: NewFlow) -> EnqueuedFlow | None:
         """Return the flow that has the key."""
