@@ -6,6 +6,7 @@ are accepted. Tests script what children do.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Mapping
 
@@ -107,7 +108,7 @@ class World:
         }
         self.leases: dict[int, Lease] = {}
         self.takes_back = False
-        """Jobs that are handed back can be leased again."""
+        """Jobs that are handed back can be leased again, the first ones first."""
         self.commands: list[cmd.Command] = []
         self.settled: list[Settlement] = []
         self.said: list[Event] = []
@@ -276,7 +277,7 @@ class World:
     def _take_back(self, settlement: Settlement) -> None:
         if self.takes_back and settlement.outcome is None:
             lease = self.leases[settlement.id]
-            self.queue[lease.pool].appendleft(lease)
+            insort(self.queue[lease.pool], lease, key=lambda one: one.id)
 
     def _answer(self, granted: inp.Granted) -> None:
         if self.hold_grants:

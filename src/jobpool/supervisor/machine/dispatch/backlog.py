@@ -8,7 +8,7 @@ from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import NEVER_S
 
 HOLD_S = 1.0
-"""A leased job that no slot has taken by then is handed back."""
+"""A leased job that no slot has taken by then is handed back, with all behind it."""
 
 
 def expired(pool: Pool, lateness: Lateness, now_s: float) -> list[Lease]:
@@ -52,6 +52,13 @@ def behind_the_first(pool: Pool, now_s: float) -> list[Lease]:
     return back
 
 
+def whole(pool: Pool) -> list[Lease]:
+    """Take out everything."""
+    back = [job.lease for job in pool.backlog]
+    pool.backlog.clear()
+    return back
+
+
 def distrusted(pool: Pool, epoch: int) -> list[Lease]:
     """Take out jobs that came back from a child after a fence.
 
@@ -63,6 +70,6 @@ def distrusted(pool: Pool, epoch: int) -> list[Lease]:
     return back
 
 
-def held_until_s(pool: Pool, lasts_from_s: float) -> float:
+def held_until_s(pool: Pool) -> float:
     """Return until when the first job waits."""
-    return min(pool.backlog[0].leased_s + HOLD_S, lasts_from_s)
+    return min(pool.backlog[0].leased_s + HOLD_S, pool.lasts_from_s())

@@ -3,7 +3,8 @@
 A pool asks for no more than it can use: one job for each slot that is free, or will be
 within a tenth of a second, and, while its jobs end within 2 ms, enough to keep its
 children busy. A job that does not begin soon, because every slot is busy for longer or
-none takes it within a second, is handed back, so that another supervisor may run it.
+none takes it within a second, is handed back, so that another supervisor may run it,
+and with it all that waits behind it: jobs begin in the order of their leases.
 So is a job that expires meanwhile: the store cancels it. What was asked for before a
 fence (`fencing`) is handed back wherever it turns up. So is a job that a rate counts as
 begun by a moment that has passed: in any time, no more begin than the rate allows.
@@ -34,6 +35,7 @@ from jobpool.supervisor.machine.dispatch.backlog import (
     expired,
     held_until_s,
     late,
+    whole,
 )
 from jobpool.supervisor.machine.dispatch.lateness import Lateness
 from jobpool.supervisor.machine.dispatch.prefetch import Prefetch
@@ -92,6 +94,8 @@ class Dispatcher:
         """Idle pools whose last request brought nothing, with no hint since it left."""
         self._hinted = False
         """There was one since the request left that is with the store."""
+        self._holds_on = False
+        """A pool's jobs go back once the store has answered."""
 
     @property
     def nothing_due(self) -> bool:
@@ -182,7 +186,7 @@ class Dispatcher:
         if event.batch.lapsed or event.batch.outdated:
             self.failed()
             return
-        self.waiting = False
+        self._answered()
         self._learn_slowness(event.batch.leases)
         if event.batch.suspects_wait:
             self._probation.suspects_wait()
@@ -215,6 +219,12 @@ class Dispatcher:
                 self._accept(lease)
                 self.dispatch(self._pools[lease.pool])
 
+    def _answered(self) -> None:
+        self.waiting = False
+        if self._holds_on:
+            self._holds_on = False
+            self._step.wake_at(self._step.now_s)
+
     def _learn_slowness(self, leases: Sequence[Lease]) -> None:
         """Ask for more time if a rate's job could not begin when its answer came.
 
@@ -232,7 +242,7 @@ class Dispatcher:
 
     def failed(self) -> None:
         """The store could not answer."""
-        self.waiting = False
+        self._answered()
         for pool in self._pools.values():
             if pool.asked:
                 pool.asked = 0
@@ -336,27 +346,33 @@ class Dispatcher:
             self._idle.retire(slot)
 
     def held_too_long(self, pool: Pool) -> None:
-        """Hand back jobs that no slot took in time."""
-        step, lasts_from_s = self._step, pool.lasts_from_s()
+        """Hand back jobs that no slot took in time.
+
+        Those behind the first go back with it, and none before what is on the way is
+        here: else later ones would begin before them.
+        """
+        step = self._step
         back = late(pool, self._lateness, step.now_s + step.slept_s)
-        while pool.backlog and held_until_s(pool, lasts_from_s) <= step.now_s:
-            if any(gate.keeps(pool.backlog[0]) for gate in self._gates):
-                back += behind_the_first(pool, step.now_s)
-                step.wake_at(step.now_s + HOLD_S)
-                break
-            back.append(pool.backlog.popleft().lease)
-            if not pool.unwritten.is_much:
-                pool.durations.took([HOLD_S])  # it is not as fast as its jobs were
+        if not pool.backlog:
+            pass
+        elif (until_s := held_until_s(pool)) > step.now_s:
+            step.wake_at(until_s)
+        elif any(gate.keeps(pool.backlog[0]) for gate in self._gates):
+            back += behind_the_first(pool, step.now_s)
+            step.wake_at(step.now_s + HOLD_S)
+        elif pool.asked:
+            self._holds_on = True  # what comes belongs behind it
         else:
-            if pool.backlog:
-                step.wake_at(held_until_s(pool, lasts_from_s))
+            if not pool.unwritten.is_much:
+                # It is not as fast as its jobs were.
+                pool.durations.took([HOLD_S] * len(pool.backlog))
+            back += whole(pool)
         step.wake_at(pool.begin_by_s - step.slept_s)
         step.hand_back(back)
 
     def give_up(self, pool: Pool) -> None:
         """Hand back a pool's whole backlog."""
-        self._step.hand_back(job.lease for job in pool.backlog)
-        pool.backlog.clear()
+        self._step.hand_back(whole(pool))
 
     def withdraw(self, tokens: frozenset[int]) -> None:
         """Hand back the waiting jobs with these tokens."""
