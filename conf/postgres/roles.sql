@@ -122,7 +122,7 @@ TO jobpool_producer;
 GRANT INSERT (
   id, kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, lane, quota_values, payload, step, generation
+  codec, lane, quota_values, payload, step, generation, added_by
 ) ON :"schema".jobs TO jobpool_producer;
 
 -- To make flows, and to cancel them. Whoever ends a member leaves a note of that.

@@ -87,8 +87,9 @@ class FlowKeeping(Protocol):
         Members that are dead, quarantined or canceled of steps that were begun have
         fresh counters, as `revive` gives them. All that came after these steps, or was
         skipped since the flow was ending, waits again: its members are replaced by new
-        ones, also those that have succeeded. Hooks run again, at the new end. Delays
-        and expiries count for nothing.
+        ones, also those that have succeeded; but what members have added while they ran
+        is dropped, if these run again. Hooks run again, at the new end. Delays and
+        expiries count for nothing.
 
         Returns:
             False: it has not ended, nothing of it has failed or was left out, or there

@@ -95,6 +95,14 @@ class Operating(Enqueueing, MisfitKeeping):
             step.external or (step.hook is None and step.has_ended)
         )
 
+    def _has_added(self, row: Row) -> bool:
+        """Say whether a job has added members to its step."""
+        if row.step is None:
+            return False
+        jobs = self._database.jobs
+        members = map(jobs.__getitem__, jobs.members.get(row.step, ()))
+        return any(member.added_by == row.id for member in members)
+
     def replay(self, replays: Sequence[Replay]) -> list[int | None]:
         """See `Store.replay`."""
         if any(one.new.codec is not None for one in replays):
@@ -111,6 +119,8 @@ class Operating(Enqueueing, MisfitKeeping):
             return None
         if not old.new.payload or self._is_settled(old):  # it was erased, or cannot run
             return None
+        if self._has_added(old):  # which would be added twice
+            return None
         by_key = None if new.key is None else table.by_key.get((new.kind, new.key))
         if by_key not in {None, old.id}:
             return None
@@ -126,6 +136,7 @@ class Operating(Enqueueing, MisfitKeeping):
             tick=old.tick,
             step=old.step,
             generation=old.generation,
+            added_by=old.added_by,
         )
         self._database.put_job(row, made)
         self._reopen_tick(made)
@@ -387,6 +398,7 @@ def _erased(row: Row, reason: str) -> Row:
         replaced_by=row.replaced_by,
         step=row.step,
         generation=row.generation,
+        added_by=row.added_by,
     )
 
 

@@ -120,7 +120,14 @@ class Settling(Enqueueing, SuspectKeeping, MisfitKeeping, PermitKeeping):
         for job in jobs:
             row = new_row(self._database.jobs.take_id(), job, now_ms)
             state = row.state if has_ended else JobState.WAITING
-            self._database.put_job(None, _replace(row, step=adder.step, state=state))
+            member = _replace(
+                row,
+                state=state,
+                step=adder.step,
+                generation=adder.generation,
+                added_by=adder.id,
+            )
+            self._database.put_job(None, member)
 
     def _end_lease(self, row: Row, s: Settlement, now_ms: int) -> None:
         """Let go what the lease had of quotas and shares."""

@@ -33,6 +33,7 @@ JOB_LATER: Mapping[str, Any] = {
     "throttled": str | None,
     "step": int | None,
     "generation": integrity.Count | None,
+    "added_by": int | None,
     "solo": Literal[0, 1] | None,
 }
 """Columns that few jobs use: written to those only, after they were published."""

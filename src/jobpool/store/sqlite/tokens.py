@@ -37,6 +37,7 @@ _NAMES = (
     "quota_values",
     "step",
     "generation",
+    "added_by",
 )
 """The names of the values in a row of `job_rows`, and of `member_rows`."""
 ALONE_BYTES = 2**16
@@ -50,7 +51,7 @@ def insert(
     """Store checked jobs without conflicts, in order."""
     rows, states = job_rows(jobs, now_ms)
     if isinstance(jobs, UniformJobs):
-        alike = dict(zip(_NAMES, (*rows[0], None, None), strict=True))
+        alike = dict(zip(_NAMES, (*rows[0], None, None, None), strict=True))
         ids: Sequence[int] = _insert_alike(session, len(rows), now_ms=now_ms, **alike)
     else:
         ids = _insert_mixed(session, "insert_jobs", rows, now_ms)

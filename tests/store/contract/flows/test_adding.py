@@ -7,6 +7,7 @@ from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import UsageError
 from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.operating import Replay
 from support.store.flows import (
     jobs_of,
     run_to_end,
@@ -137,3 +138,17 @@ def test_what_cannot_be_a_member_is_not_added(store, option):
     with pytest.raises(UsageError, match="nothing was added"):
         store.settle([settlement])
     assert len(jobs_of(store, flow, 0)) == 1
+
+
+def test_a_job_that_has_added_others_is_not_replayed(store):
+    """They would be there twice. Others of its step are, and what it has added."""
+    flow = store_flow(store, step(0), step(1, 0), members={0: 2})
+    adder, other = lease(store)
+    store.settle([adding(succeeded(adder), 2), succeeded(other)])
+    added = lease_one(store)
+    store.settle([succeeded(added)])
+    wanted = [adder.id, other.id, added.id]
+    made = store.replay([Replay(job_id=one, new=new_job()) for one in wanted])
+    assert [one is not None for one in made] == [False, True, True]
+    assert run_to_end(store) == [[0] * 3, [1]]
+    assert len(store.step_results(flow, [0], 0, 10)) == 4

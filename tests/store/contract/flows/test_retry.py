@@ -1,5 +1,6 @@
 """A flow that has ended goes on: what failed runs again, and what came after it."""
 
+import msgspec
 import pytest
 
 from jobpool.core.jobs.flow import Failure, Hook, NewStep, When
@@ -221,3 +222,46 @@ def test_only_a_flow_that_has_ended_is_retried(store, flow):
     """Nor one that there is not."""
     assert not store.retry_flow(flow)
     assert not store.retry_flow(store_flow(store, step(0)))
+
+
+def adding(settlement, count):
+    """Return a success that adds members to its step."""
+    return msgspec.structs.replace(settlement, added=(new_job(),) * count)
+
+
+def test_what_a_step_had_added_is_dropped_if_its_adder_runs_again(store):
+    """It adds that anew; what was added by what was added goes with it."""
+    flow = store_flow(
+        store, step(0), step(1, 0, when=When.FINISHED), step(2, 1), members={1: 2}
+    )
+    assert settle_all(store, deadly={0}) == [0]
+    adder, other = lease(store)
+    store.settle([adding(succeeded(adder), 2), succeeded(other)])
+    one, two = lease(store)
+    store.settle([adding(succeeded(one), 1), succeeded(two)])
+    assert run_to_end(store) == [[1], [2]]
+    assert end(store, flow) == "failed"
+    assert store.retry_flow(flow)
+    again, other_again = newest(store, flow, 1)
+    former = jobs_of(store, flow, 1)[:5]
+    assert [job.replaced_by for job in former] == [again.id, other_again.id] + [
+        again.id
+    ] * 3
+    assert settle_all(store) == [0]
+    store.settle([adding(succeeded(one), 3) for one in lease(store)])
+    assert run_to_end(store) == [[1] * 6, [2]]
+    assert end(store, flow) == "succeeded"
+    assert len(store.step_results(flow, [1], 0, 100)) == 2 + 6
+
+
+def test_what_was_added_and_failed_runs_again_without_its_adder(store):
+    """Its adder has succeeded, and adds nothing twice."""
+    flow = store_flow(store, step(0), step(1, 0))
+    store.settle([adding(succeeded(lease_one(store)), 3)])
+    first, *others = lease(store)
+    store.settle([died(first), *map(succeeded, others)])
+    assert end(store, flow) == "failed"
+    assert store.retry_flow(flow)
+    assert run_to_end(store) == [[0], [1]]
+    assert end(store, flow) == "succeeded"
+    assert len(newest(store, flow, 0)) == 4

@@ -15,7 +15,7 @@ from jobpool.store.memory.operate import revived
 from jobpool.store.memory.set_apart.misfits import MisfitKeeping
 from jobpool.store.memory.tables.flows import Flow, Step
 from jobpool.store.memory.tables.rows import Row
-from jobpool.store.operations.flows.retry import erased, unfinished
+from jobpool.store.operations.flows.retry import erased, first_adders, unfinished
 
 _replace = msgspec.structs.replace
 
@@ -52,6 +52,8 @@ class FlowRetrying(FlowOperating, MisfitKeeping):
                         self._renew(row)
                     else:
                         self._copy(row, goes_on.generation, now_ms)
+                if state is StepState.CLOSED:
+                    self._drop_added(step_id)
                 self._put_step(steps[step_id], state, now_ms)
         return True
 
@@ -66,6 +68,9 @@ class FlowRetrying(FlowOperating, MisfitKeeping):
         rows = [row for row in map(jobs.__getitem__, ids) if row.replaced_by is None]
         if state is StepState.READY:
             rows = [row for row in rows if row.state in BAD]
+        else:
+            there = {row.id for row in rows}
+            rows = [row for row in rows if row.added_by not in there]
         for row in rows:
             if not row.new.payload and not step.external:
                 raise erased(flow.id, row.id)
@@ -89,6 +94,16 @@ class FlowRetrying(FlowOperating, MisfitKeeping):
         )
         self._database.put_job(None, waiting)
         self._database.put_job(row, _replace(row, replaced_by=made.id))
+
+    def _drop_added(self, step_id: int) -> None:
+        """Replace what members have added by what replaces those who add it again."""
+        jobs = self._database.jobs
+        rows = map(jobs.__getitem__, sorted(jobs.members.get(step_id, ())))
+        left = [row for row in rows if row.replaced_by is None and row.added_by]
+        first = first_adders((row.id, row.added_by or 0) for row in left)
+        for row in left:
+            replaced_by = jobs[first[row.id]].replaced_by
+            self._database.put_job(row, _replace(row, replaced_by=replaced_by))
 
     def _put_step(self, step: Step, state: StepState, now_ms: int) -> None:
         is_timed = state is StepState.READY and step.timeout_ms is not None

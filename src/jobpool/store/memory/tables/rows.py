@@ -120,6 +120,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """The row of its step, if it is a member of a flow."""
     generation: int = 1
     """Its flow's, when this row was made."""
+    added_by: int | None = None
+    """The member that has added it to their step while it ran."""
     shared: Shared | None = None
 
     def is_late(self, now_ms: int) -> bool:

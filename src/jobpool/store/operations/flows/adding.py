@@ -41,6 +41,7 @@ def added_by(
             continue
         step, generation, has_ended = place
         members += (
-            Member(job, step, generation, bool(has_ended)) for job in adder.added
+            Member(job, step, generation, bool(has_ended), adder.id)
+            for job in adder.added
         )
     return members, others

@@ -22,10 +22,12 @@ class Member(NamedTuple):
     generation: int
     is_open: bool
     """It does not wait for other steps."""
+    added_by: int | None = None
+    """The member that has added it while it ran."""
 
 
 def member_rows(members: Sequence[Member], now_ms: int) -> list[tuple[Any, ...]]:
-    """Return the rows of members: as `job_rows`, then step and generation."""
+    """Return the rows of members: as `job_rows`, then step, generation and adder."""
     rows, _ = job_rows([member.job for member in members], now_ms)
     return [
         (
@@ -34,6 +36,7 @@ def member_rows(members: Sequence[Member], now_ms: int) -> list[tuple[Any, ...]]
             *row[3:],
             member.step,
             member.generation,
+            member.added_by,
         )
         for row, member in zip(rows, members, strict=True)
     ]

@@ -4,7 +4,8 @@ Theory of operation. In one transaction, under the flow's lock: `core.rules.flow
 which steps begin anew. Members that have failed wait again with fresh counters, in
 their own rows, so that the results of a step stay in the order of its calls. All
 members of the steps after them are replaced by new rows in the same order, whose
-generation is the flow's new one. Then the steps are noted, and the fold does the rest.
+generation is the flow's new one; but what members have added while they ran has no new
+rows, since they add it again. Then the steps are noted, and the fold does the rest.
 
 A flow that has ended has no members that have not, unless an operator has let a hook
 run again, or an older release a member: then it cannot be retried until that has ended.
@@ -13,6 +14,7 @@ run again, or an older release a member: then it cannot be retried until that ha
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from jobpool.core.jobs.flow import StepState, When
@@ -47,6 +49,8 @@ class FlowRetrying(FlowOperating):
             anew = retried(_ended(session, flow_id, steps))
             if not anew:
                 return False
+            closed = [step for step, state in anew.items() if state is StepState.CLOSED]
+            session.run("keep_added", steps=as_json(closed))
             self._refuse_unfit(session, flow_id, anew)
             self._begin_anew(session, anew, steps, generation=found[0][0] + 1)
             given = {"flow": flow_id, "generation": found[0][0] + 1}
@@ -82,10 +86,13 @@ class FlowRetrying(FlowOperating):
         session.run("forget_misfits", ids=ids)
         closed = {"steps": as_json(by_state[StepState.CLOSED])}
         made = {**closed, "generation": generation}
+        added = first_adders(session.rows("added_members", **closed))
         copied = session.run("copy_members", **made, now_ms=now_ms)
         if self._COPY_PAYLOADS:
             session.run(self._COPY_PAYLOADS, **made)
         session.run("replace_members", **made)
+        if added:
+            session.run("drop_added", rows=as_json(added.items()))
         self._depth.add(session, len(bad) + copied)
         rows = [
             (
@@ -99,6 +106,18 @@ class FlowRetrying(FlowOperating):
             for step, state in anew.items()
         ]
         session.run("set_steps", rows=as_json(rows))
+
+
+def first_adders(added: Iterable[Sequence[int]]) -> dict[int, int]:
+    """Return who has led to each member that was added: one that was not.
+
+    Args:
+        added: members, each with who has added it, in order of adding.
+    """
+    first: dict[int, int] = {}
+    for job_id, adder in added:
+        first[job_id] = first.get(adder, adder)
+    return first
 
 
 def unfinished(flow_id: int, job_id: int) -> UsageError:

@@ -27,17 +27,18 @@ SELECT found.id
 FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
 JOIN jobpool.steps AS s ON s.id = wanted.value::bigint
 CROSS JOIN LATERAL (
-  SELECT j.id, j.state
+  SELECT j.id, j.state, j.added_by
   FROM jobpool.jobs AS j
   WHERE j.step = s.id AND j.step IS NOT NULL AND j.replaced_by IS NULL
     AND j.payload = ''
   OFFSET 0
 ) AS found
 WHERE NOT s.is_external
-  AND (
-    s.id NOT IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ready)s::jsonb))
-    OR found.state <> 'succeeded'
-  )
+  AND CASE
+    WHEN s.id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ready)s::jsonb))
+      THEN found.state <> 'succeeded'
+    ELSE found.added_by IS NULL
+  END
 LIMIT 1
 
 -- name: bad_members
@@ -73,8 +74,38 @@ SET
   reset_attempt = attempt
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
 
+-- name: keep_added
+-- Of :steps, members whose adder is not there to add them again are as all others.
+UPDATE jobpool.jobs AS a
+SET added_by = NULL
+FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+WHERE a.step = wanted.value::bigint
+  AND a.step IS NOT NULL AND a.replaced_by IS NULL AND a.added_by IS NOT NULL
+  AND NOT EXISTS (
+    SELECT 1
+    FROM jobpool.jobs AS r
+    WHERE r.id = a.added_by AND r.step = a.step AND r.replaced_by IS NULL
+  )
+
+-- name: added_members
+-- The newest rows of :steps that others have added: id, adder.
+SELECT a.id, a.added_by
+FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+JOIN jobpool.jobs AS a ON a.step = wanted.value::bigint
+WHERE a.step IS NOT NULL AND a.replaced_by IS NULL AND a.added_by IS NOT NULL
+ORDER BY a.id
+
+-- name: drop_added
+-- Adders add them again: they are replaced by what replaces the first of these. :rows
+-- holds [id, first].
+UPDATE jobpool.jobs AS a
+SET replaced_by = first.replaced_by
+FROM jsonb_array_elements(%(rows)s::jsonb) AS dropped
+JOIN jobpool.jobs AS first ON first.id = (dropped.value ->> 1)::bigint
+WHERE a.id = (dropped.value ->> 0)::bigint
+
 -- name: copy_members
--- The newest rows of :steps, in their order: results are read in it.
+-- The newest rows of :steps that nobody adds again, in their order: results are read in it.
 INSERT INTO jobpool.jobs (
   id, kind, pool, state, priority, tenant, max_attempts, timeout_s, memory_bytes,
   created_at_ms, run_at_ms, codec, lane, quota_values, trace, solo, payload, step,
@@ -105,7 +136,7 @@ FROM (
   SELECT j.*
   FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
   JOIN jobpool.jobs AS j ON j.step = wanted.value::bigint
-  WHERE j.step IS NOT NULL AND j.replaced_by IS NULL
+  WHERE j.step IS NOT NULL AND j.replaced_by IS NULL AND j.added_by IS NULL
   ORDER BY j.id
 ) AS old
 

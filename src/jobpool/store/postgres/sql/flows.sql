@@ -45,11 +45,11 @@ SELECT %(flow)s, (value ->> 0)::bigint, (value ->> 1)::bigint, value ->> 2
 FROM jsonb_array_elements(%(rows)s::jsonb)
 
 -- name: insert_members
--- As insert_jobs, without conflicts, with step and generation.
+-- As insert_jobs, without conflicts, with step, generation and adder.
 INSERT INTO jobpool.jobs (
   id, kind, pool, state, priority, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, lane, quota_values, payload, step, generation
+  codec, lane, quota_values, payload, step, generation, added_by
 )
 SELECT
   nextval('jobpool.job_ids'),
@@ -67,9 +67,10 @@ SELECT
   value ->> 12,
   (value ->> 13)::bigint,
   value ->> 14,
-  substr(%(blobs)s::bytea, (value ->> 17)::integer, (value ->> 18)::integer),
+  substr(%(blobs)s::bytea, (value ->> 18)::integer, (value ->> 19)::integer),
   (value ->> 15)::bigint,
-  (value ->> 16)::integer
+  (value ->> 16)::integer,
+  (value ->> 17)::bigint
 FROM (
   SELECT place, value
   FROM jsonb_array_elements(%(rows)s::jsonb) WITH ORDINALITY AS given (value, place)

@@ -122,6 +122,7 @@ SET
   throttled = %s,
   step = %s,
   generation = %s,
+  added_by = %s,
   solo = %s
 WHERE id = %s
 
@@ -129,13 +130,13 @@ WHERE id = %s
 -- As the queue holds it now.
 SELECT
   j.id, j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.throttled, j.step,
-  j.generation, j.solo
+  j.generation, j.added_by, j.solo
 FROM jobpool.jobs AS j
 JOIN jobpool.moving_jobs AS m ON m.id = j.id
 WHERE j.id > %(after)s AND j.id <= %(last)s
   AND num_nonnulls(
     j.tick, j.trace, j.replays, j.replaced_by, j.quota_values, j.throttled, j.step,
-    j.generation, j.solo
+    j.generation, j.added_by, j.solo
   ) > 0
 ORDER BY j.id
 

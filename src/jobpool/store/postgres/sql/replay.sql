@@ -1,8 +1,8 @@
 -- Replaying: a finished job is replaced by a new one.
 
 -- name: replayable
--- Of :ids, those that have ended, were neither replaced nor erased, and are of no external
--- step, nor of one that has ended.
+-- Of :ids, those that have ended, were neither replaced nor erased, are of no external
+-- step, nor of one that has ended, and have added no members, which would be added twice.
 SELECT id
 FROM jobpool.jobs AS j
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
@@ -12,6 +12,21 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
     FROM jobpool.steps AS s
     WHERE s.id = j.step
       AND (s.is_external OR (s.hook IS NULL AND s.state IN ('done', 'skipped')))
+  )
+  AND id NOT IN (
+    SELECT found.added_by
+    FROM (
+      SELECT DISTINCT w.step
+      FROM jobpool.jobs AS w
+      WHERE w.id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+        AND w.step IS NOT NULL
+    ) AS o
+    CROSS JOIN LATERAL (
+      SELECT a.added_by
+      FROM jobpool.jobs AS a
+      WHERE a.step = o.step AND a.step IS NOT NULL AND a.added_by IS NOT NULL
+      OFFSET 0
+    ) AS found
   )
 
 -- name: give_up_keys
@@ -26,7 +41,7 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
 -- the same trace, and alone if the old one did.
 UPDATE jobpool.jobs AS new
 SET replays = old.id, tick = old.tick, trace = old.trace, solo = old.solo,
-  step = old.step, generation = old.generation
+  step = old.step, generation = old.generation, added_by = old.added_by
 FROM jsonb_array_elements(%(rows)s::jsonb) AS made
 JOIN jobpool.jobs AS old ON old.id = (made.value ->> 1)::bigint
 WHERE new.id = (made.value ->> 0)::bigint

@@ -100,7 +100,7 @@ RETURNING +id
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, lane, quota_values, step, generation
+  codec, lane, quota_values, step, generation, added_by
 )
 WITH RECURSIVE place (number) AS (
   SELECT 1
@@ -110,7 +110,7 @@ WITH RECURSIVE place (number) AS (
 SELECT
   :kind, :pool, :state, :priority, :key, :unique_text, :tenant,
   :max_attempts, :timeout_s, :memory_bytes, :now_ms, :run_at_ms, :expires_at_ms,
-  :codec, :lane, :quota_values, :step, :generation
+  :codec, :lane, :quota_values, :step, :generation, :added_by
 FROM place
 
 -- name: highest_id

@@ -21,7 +21,11 @@ CROSS JOIN jobpool_jobs AS j ON j.step = s.id
 CROSS JOIN jobpool_payloads AS p ON p.job_id = j.id
 WHERE j.step IS NOT NULL AND j.replaced_by IS NULL
   AND NOT s.is_external AND p.payload = x''
-  AND (s.id NOT IN (SELECT value FROM json_each(:ready)) OR j.state <> 'succeeded')
+  AND iif(
+    s.id IN (SELECT value FROM json_each(:ready)),
+    j.state <> 'succeeded',
+    j.added_by IS NULL
+  )
 LIMIT 1
 
 -- name: bad_members
@@ -51,8 +55,41 @@ SET
   reset_attempt = attempt
 WHERE id IN (SELECT value FROM json_each(:ids))
 
+-- name: keep_added
+-- Of :steps, members whose adder is not there to add them again are as all others.
+UPDATE jobpool_jobs
+SET added_by = NULL
+WHERE id IN (
+  SELECT a.id
+  FROM json_each(:steps) AS wanted
+  CROSS JOIN jobpool_jobs AS a ON a.step = wanted.value
+  WHERE a.step IS NOT NULL AND a.replaced_by IS NULL AND a.added_by IS NOT NULL
+    AND NOT EXISTS (
+      SELECT 1
+      FROM jobpool_jobs AS r
+      WHERE r.id = a.added_by AND r.step = a.step AND r.replaced_by IS NULL
+    )
+)
+
+-- name: added_members
+-- The newest rows of :steps that others have added: id, adder.
+SELECT a.id, a.added_by
+FROM json_each(:steps) AS wanted
+CROSS JOIN jobpool_jobs AS a ON a.step = wanted.value
+WHERE a.step IS NOT NULL AND a.replaced_by IS NULL AND a.added_by IS NOT NULL
+ORDER BY a.id
+
+-- name: drop_added
+-- Adders add them again: they are replaced by what replaces the first of these. :rows
+-- holds [id, first].
+UPDATE jobpool_jobs
+SET replaced_by = first.replaced_by
+FROM json_each(:rows) AS dropped
+CROSS JOIN jobpool_jobs AS first ON first.id = json_extract(dropped.value, '$[1]')
+WHERE jobpool_jobs.id = json_extract(dropped.value, '$[0]')
+
 -- name: copy_members
--- The newest rows of :steps, in their order: results are read in it.
+-- The newest rows of :steps that nobody adds again, in their order: results are read in it.
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, tenant, max_attempts, timeout_s, memory_bytes,
   created_at_ms, run_at_ms, codec, lane, quota_values, trace, solo, step, generation,
@@ -79,7 +116,7 @@ SELECT
   j.id
 FROM json_each(:steps) AS wanted
 CROSS JOIN jobpool_jobs AS j ON j.step = wanted.value
-WHERE j.step IS NOT NULL AND j.replaced_by IS NULL
+WHERE j.step IS NOT NULL AND j.replaced_by IS NULL AND j.added_by IS NULL
 ORDER BY j.id
 
 -- name: copy_payloads

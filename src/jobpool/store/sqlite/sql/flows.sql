@@ -47,11 +47,11 @@ SELECT
 FROM json_each(:rows) AS new
 
 -- name: insert_members
--- As insert_jobs, with step and generation.
+-- As insert_jobs, with step, generation and adder.
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, lane, quota_values, step, generation
+  codec, lane, quota_values, step, generation, added_by
 )
 SELECT
   json_extract(new.value, '$[0]'),
@@ -71,7 +71,8 @@ SELECT
   json_extract(new.value, '$[13]'),
   json_extract(new.value, '$[14]'),
   json_extract(new.value, '$[15]'),
-  json_extract(new.value, '$[16]')
+  json_extract(new.value, '$[16]'),
+  json_extract(new.value, '$[17]')
 FROM json_each(:rows) AS new
 ORDER BY new.key
 RETURNING +id

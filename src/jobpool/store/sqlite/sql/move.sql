@@ -110,11 +110,13 @@ ORDER BY j.id
 -- name: move_jobs_later
 -- Of these jobs those that use the columns which most leave empty.
 SELECT
-  id, tick, trace, replays, replaced_by, quota_values, throttled, step, generation, solo
+  id, tick, trace, replays, replaced_by, quota_values, throttled, step, generation,
+  added_by, solo
 FROM jobpool_jobs
 WHERE id > :after AND id <= :last
   AND coalesce(
-    tick, trace, replays, replaced_by, quota_values, throttled, step, generation, solo
+    tick, trace, replays, replaced_by, quota_values, throttled, step, generation,
+    added_by, solo
   ) IS NOT NULL
 ORDER BY id
 

@@ -1,8 +1,8 @@
 -- Replaying: a finished job is replaced by a new one.
 
 -- name: replayable
--- Of :ids, those that have ended, were neither replaced nor erased, and are of no external
--- step, nor of one that has ended.
+-- Of :ids, those that have ended, were neither replaced nor erased, are of no external
+-- step, nor of one that has ended, and have added no members, which would be added twice.
 SELECT id
 FROM jobpool_jobs AS j
 WHERE id IN (SELECT value FROM json_each(:ids))
@@ -16,6 +16,16 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     WHERE s.id = j.step
       AND (s.is_external OR (s.hook IS NULL AND s.state IN ('done', 'skipped')))
   )
+  AND id NOT IN (
+    SELECT a.added_by
+    FROM (
+      SELECT DISTINCT w.step
+      FROM jobpool_jobs AS w
+      WHERE w.id IN (SELECT value FROM json_each(:ids)) AND w.step IS NOT NULL
+    ) AS o
+    CROSS JOIN jobpool_jobs AS a ON a.step = o.step
+    WHERE a.step IS NOT NULL AND a.added_by IS NOT NULL
+  )
 
 -- name: give_up_keys
 -- Before the jobs are stored that take them over.
@@ -28,7 +38,7 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND key IS NOT NULL
 -- the same trace, and alone if the old one did.
 UPDATE jobpool_jobs
 SET replays = old.id, tick = old.tick, trace = old.trace, solo = old.solo,
-  step = old.step, generation = old.generation
+  step = old.step, generation = old.generation, added_by = old.added_by
 FROM json_each(:rows) AS made
 CROSS JOIN jobpool_jobs AS old
 WHERE jobpool_jobs.id = json_extract(made.value, '$[0]')
