@@ -572,6 +572,22 @@ def test_status_says_why_a_pool_has_its_size(store):
     assert "its jobs wait for suspects" in run("status").stdout
 
 
+def test_status_says_for_which_pools_the_application_was_imported_once_more(store):
+    """With the reason, and only of those."""
+    why = "its children see other variables than those of cpu"
+    pools = {"cpu": PoolReport(size=4), "io": PoolReport(size=2, own_import=why)}
+    store.put_report(RUN.id, RunReport(pools=pools))
+    text = run("status").stdout
+    heading, line = text.partition("IMPORTED ONCE MORE")[2].splitlines()[:2]
+    assert "import" in heading
+    assert line == f"pool io on {RUN.host}  {why}"
+    assert "pool cpu" not in text.partition("IMPORTED")[2]
+    (found,) = rows(run("status", "--json"))
+    assert found["reports"][0]["pools"]["io"]["own_import"] == why
+    store.put_report(RUN.id, RunReport(pools={"cpu": PoolReport(size=4)}))
+    assert "IMPORTED" not in run("status").stdout
+
+
 def test_status_says_what_jobs_have_waited_for(store):
     """In shares of the time of all of them together."""
     assert "nothing has waited" in run("status", "--why").stdout

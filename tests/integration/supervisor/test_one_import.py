@@ -177,6 +177,11 @@ def test_a_pool_that_sees_other_variables_imports_for_itself(site):
     assert len(imports(site)) == 2
     (event,) = supervisor.events("import_not_shared")
     assert (event["pool"], "other variables" in event["reason"]) == ("io", True)
+    reports = wait_until(
+        lambda: site.cli("status")[0]["reports"], PATIENCE_S, "the first report"
+    )
+    assert reports[0]["pools"]["io"]["own_import"] == event["reason"]
+    assert "own_import" not in reports[0]["pools"]["cpu"]
 
 
 def test_an_application_that_starts_threads_after_a_fork_is_imported_again(site):

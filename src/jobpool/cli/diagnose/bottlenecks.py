@@ -1,4 +1,4 @@
-"""Why pools have their sizes, and the signals of each bottleneck, in `status`."""
+"""Why pools have their sizes and imports, and signals of bottlenecks, in `status`."""
 
 from __future__ import annotations
 
@@ -62,6 +62,20 @@ def print_sizes(reports: Sequence[ReportRow], ranged: set[tuple[str, str]]) -> N
     ]
     if lines:
         heading("SIZES")
+        for line in lines:
+            print_line(*line)
+
+
+def print_own_imports(reports: Sequence[ReportRow]) -> None:
+    """Show for which pools an application was imported once more, and why."""
+    lines = [
+        (f"pool {name} on {row.host}", pool.own_import)
+        for row in reports
+        for name, pool in row.report.pools.items()
+        if pool.own_import
+    ]
+    if lines:
+        heading("IMPORTED ONCE MORE (takes the time and memory of an import)")
         for line in lines:
             print_line(*line)
 

@@ -32,6 +32,8 @@ class PoolReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it has its size."""
     holds: str = ""
     """What keeps all of its leased jobs from beginning here; "": nothing."""
+    own_import: str = ""
+    """Why the application was imported once more for it; "": it was not."""
 
 
 class KindReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -29,6 +29,8 @@ class ZygoteLoaded(msgspec.Struct, frozen=True):
     report: AppReport
     reloading: bool = False
     """It is to replace a zygote that still runs."""
+    own_import: str = ""
+    """Why it could not be forked from another pool's; "": nothing spoke against it."""
 
 
 class ZygoteLost(msgspec.Struct, frozen=True):

@@ -61,6 +61,8 @@ class _Kept:
     """The operator's, under which it was started."""
     origin: str = ""
     """The pool from whose zygote it was forked; "": it imports by itself."""
+    own_import: str = ""
+    """Why it was not forked from another's; "": nothing spoke against it."""
     why: tuple[str, str] | None = None
     """Why it was killed or failed: a message and a traceback."""
     forking: set[int] = field(default_factory=set)
@@ -130,8 +132,8 @@ class Zygotes:
         """Start a zygote for a pool and let it load the application."""
         self._drop(pool)  # in a reload, those that wait for it are started again, too
         source = self._source(pool)
-        if source is None:
-            self._start_own(pool)
+        if isinstance(source, str):
+            self._start_own(pool, source)
             return
         self._waiting[pool] = _Waiting(source)
         allowed_bytes = _load_memory_bytes(self._pool(pool))
@@ -139,8 +141,11 @@ class Zygotes:
         if source.load_until_s == NEVER_S:
             self._branch(pool)
 
-    def _start_own(self, pool: str) -> None:
-        """Start a zygote that imports the application by itself."""
+    def _start_own(self, pool: str, why: str = "") -> None:
+        """Start a zygote that imports the application by itself, and say why."""
+        if why:
+            at_ms = self._reactor.clock.utc_ms()
+            self._reactor.observe(ImportNotShared(at_ms=at_ms, pool=pool, reason=why))
         settings = self._pool(pool)
         try:
             zygote = Zygote.start(
@@ -155,15 +160,17 @@ class Zygotes:
             )
         except OSError as exc:
             reloading = pool in self._serving
-            why = f"its zygote could not be started: {exc}"
+            message = f"its zygote could not be started: {exc}"
             killed = isinstance(exc, ConnectionError)  # it died while it was started
             self._reactor.feed(
-                inp.ZygoteLost(pool, why, reloading=reloading, killed=killed)
+                inp.ZygoteLost(pool, message, reloading=reloading, killed=killed)
             )
             return
-        self._keep(pool, zygote)
+        self._keep(pool, zygote, own_import=why)
 
-    def _keep(self, pool: str, zygote: Zygote, origin: str = "") -> None:
+    def _keep(
+        self, pool: str, zygote: Zygote, origin: str = "", own_import: str = ""
+    ) -> None:
         """Listen to a zygote, and let it load."""
         self.oldest_start_time = self.oldest_start_time or zygote.start_time
         now_s = self._reactor.now_s()
@@ -174,6 +181,7 @@ class Zygotes:
             memory_bytes=_load_memory_bytes(self._pool(pool)),
             settings=self.settings,
             origin=origin,
+            own_import=own_import,
         )
         (self._coming if pool in self._serving else self._serving)[pool] = kept
         self._check_s = now_s + CHECK_EVERY_S
@@ -185,11 +193,14 @@ class Zygotes:
         """Say whether a zygote may have been forked whose pid is not known yet."""
         return any(waiting.control for waiting in self._waiting.values())
 
-    def _source(self, pool: str) -> _Kept | None:
-        """Return the zygote from which a pool's can be forked; None: it has none."""
+    def _source(self, pool: str) -> _Kept | str:
+        """Return the zygote from which a pool's can be forked.
+
+        If there is none, return why those that there are do not do; "": there are none.
+        """
         settings = self._pool(pool)
         if not settings.preload:
-            return None
+            return ""
         others = [
             kept
             for kept in (*self._serving.values(), *self._coming.values())
@@ -203,11 +214,9 @@ class Zygotes:
             theirs = variables(self._pool(kept.pool))
             if ours == environment_of(self._run_id, theirs):
                 return kept
-        if others:
-            self._not_shared(
-                pool, f"its children see other variables than those of {others[0].pool}"
-            )
-        return None
+        if not others:
+            return ""
+        return f"its children see other variables than those of {others[0].pool}"
 
     def _branch(self, pool: str) -> None:
         """Have a pool's zygote forked from the one that it waits for."""
@@ -236,19 +245,13 @@ class Zygotes:
         try:
             zygote = Zygote.adopt(pool, answer.pid, control)
         except OSError as exc:
-            self._not_shared(pool, f"its zygote could not be taken over: {exc}")
-            self._start_own(pool)
+            self._start_own(pool, f"its zygote could not be taken over: {exc}")
             return
         self._keep(pool, zygote, source.pool)
 
     def _import_alone(self, pool: str, why: str) -> None:
         self._waiting.pop(pool).close()
-        self._not_shared(pool, why)
-        self._start_own(pool)
-
-    def _not_shared(self, pool: str, why: str) -> None:
-        at_ms = self._reactor.clock.utc_ms()
-        self._reactor.observe(ImportNotShared(at_ms=at_ms, pool=pool, reason=why))
+        self._start_own(pool, why)
 
     def _waiting_for(self, source: _Kept) -> list[str]:
         return [pool for pool, one in self._waiting.items() if one.source is source]
@@ -402,7 +405,9 @@ class Zygotes:
                 kept.load_until_s = NEVER_S
                 reloading = self._coming.get(kept.pool) is kept
                 self._guard_orphans(kept)
-                self._reactor.feed(inp.ZygoteLoaded(kept.pool, report, reloading))
+                self._reactor.feed(
+                    inp.ZygoteLoaded(kept.pool, report, reloading, kept.own_import)
+                )
                 for pool in self._waiting_for(kept):
                     self._branch(pool)
             case Branched():
@@ -447,8 +452,7 @@ class Zygotes:
             self._start_waiting_for(kept)
             return
         if kept.origin and was_loading and kept.why is not None:
-            self._not_shared(kept.pool, kept.why[0])
-            self._start_own(kept.pool)
+            self._start_own(kept.pool, kept.why[0])
             return
         how = (
             "was killed, by a user or because memory ran out"

@@ -95,8 +95,11 @@ class Loop:
     def losses(self):
         return [event for event in self.fed if type(event) is inp.ZygoteLost]
 
+    def loaded(self):
+        return [event for event in self.fed if type(event) is inp.ZygoteLoaded]
+
     def up(self):
-        return [event.pool for event in self.fed if type(event) is inp.ZygoteLoaded]
+        return [event.pool for event in self.loaded()]
 
 
 @pytest.fixture
@@ -200,7 +203,7 @@ def test_if_the_one_that_imports_is_killed_the_next_one_imports(zygotes, made, l
 
 
 def test_a_fork_that_cannot_fork_is_replaced_by_an_import(zygotes, made, loop):
-    """Its message is the reason in the log; the machine hears of no loss."""
+    """Its message is the reason, in the log and for `status`; nothing was lost."""
     first = made[0]
     loop.say(first, Loaded(REPORT))
     loop.say(first, Branched(first.asked[0], 100))
@@ -208,6 +211,11 @@ def test_a_fork_that_cannot_fork_is_replaced_by_an_import(zygotes, made, loop):
     loop.end(made[1])
     assert [(event.pool, event.reason) for event in loop.seen] == [("b", "threads run")]
     assert ((made[2].pool, made[2].origin), loop.losses()) == (("b", None), [])
+    loop.say(made[2], Loaded(REPORT))
+    assert {event.pool: event.own_import for event in loop.loaded()} == {
+        "a": "",
+        "b": "threads run",
+    }
 
 
 def test_a_reload_shares_no_zygote_with_what_was_before(zygotes, made, loop):

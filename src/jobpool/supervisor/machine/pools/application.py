@@ -98,6 +98,7 @@ class Loading:
             self._renew(pool)
         pool.zygote_up = True
         pool.app_version = registry.app_version
+        pool.own_import = event.own_import
         pool.zygote_failures = 0
         pool.zygote_retry_s = None
         self._scaling.fill(pool)

@@ -65,6 +65,7 @@ class Reports:
             wanted=max(pool.wanted, pool.size),
             why=pool.why,
             holds=what_shuts(self._gates, pool),
+            own_import=pool.own_import,
         )
 
     def _kinds(self) -> dict[str, KindReport]:

@@ -76,6 +76,8 @@ class Pool:
         self.zygote_up = False
         self.app_version = ""
         """Of the application in its zygote."""
+        self.own_import = ""
+        """Why its zygote imported the application itself; "": that was not needed."""
         self.zygote_failures = 0
         self.zygote_retry_s: float | None = None
         self.fork_retry_s = 0.0
