@@ -1,5 +1,6 @@
-"""Flows of a store in a file against the plain account of what is to come."""
+"""Flows of SQLite and PostgreSQL against the plain account of what is to come."""
 
+import contextlib
 import tempfile
 from pathlib import Path
 
@@ -8,22 +9,36 @@ from hypothesis import strategies as st
 
 from jobpool.store.opening import open_store
 from support.crash_points.states import work_root
+from support.postgres.server import server
 from support.store.flow_model import live
 from support.store.hypothesis_machine import depth
 from support.store.new_file import place_new_file
 from support.store.storing import ManualClock, begin_run
 
 
+def live_at(url, data):
+    """Let a flow live in the store at *url*, where the model's clock counts."""
+    clock = ManualClock()
+    with contextlib.closing(open_store(url, clock=clock)) as store:
+        begin_run(store)
+        live(store, clock, data)
+
+
 @settings(depth(5, 1), deadline=None)
 @given(st.data())
-def test_any_flow_ends_as_its_members_do(data):
+def test_any_flow_in_a_file_ends_as_its_members_do(data):
     """No member begins early or twice, none is left, and hooks fire that fit."""
     with tempfile.TemporaryDirectory(dir=work_root()) as folder:
         place_new_file(path := Path(folder, "jobs.db"))
-        clock = ManualClock()
-        store = open_store(f"sqlite:///{path}", clock=clock)
-        try:
-            begin_run(store)
-            live(store, clock, data)
-        finally:
-            store.close()
+        live_at(f"sqlite:///{path}", data)
+
+
+@settings(depth(4, 1), deadline=None)
+@given(st.data())
+def test_any_flow_on_a_server_ends_as_its_members_do(data):
+    """The same on PostgreSQL."""
+    url = server().store_url()
+    try:
+        live_at(url, data)
+    finally:
+        server().drop(url)

@@ -18,8 +18,8 @@ class Account:
     def __init__(self, flow, members):
         self.flow = flow
         self.members = members
-        self.ends = {one.number: [] for one in flow.steps}
-        """Of each step: whether it succeeded, of each member that has ended."""
+        self.ends = {one.number: {} for one in flow.steps}
+        """Of each step: whether they succeeded, of its members that have ended."""
 
     def outcome(self, number):
         """Return how a step has ended, a key of `SEEN`; None: it has not."""
@@ -33,7 +33,7 @@ class Account:
             return "skipped: failed" if has_failed else "skipped"
         if len(self.ends[number]) < self.members[number]:
             return None
-        return "succeeded" if all(self.ends[number]) else "failed"
+        return "succeeded" if all(self.ends[number].values()) else "failed"
 
     def may_begin(self, number):
         """Say whether a plain step's members may have begun."""
@@ -45,6 +45,36 @@ class Account:
         """Return the outcomes of all plain steps."""
         steps = self.flow.steps
         return [self.outcome(one.number) for one in steps if one.hook is None]
+
+    def anew(self):
+        """Return the plain steps that a retry begins anew; numbers grow along edges.
+
+        They are those that have failed or that were never to end, since the whole flow
+        was ending; and whatever comes after them.
+        """
+        found = []
+        for one in self.flow.steps:
+            is_after = any(number in found for number, _ in one.after)
+            is_bad = one.hook is None and self.outcome(one.number) in {None, "failed"}
+            if is_bad or is_after:
+                found.append(one.number)
+        return found
+
+    def retry(self):
+        """Begin the next generation; return the members that are to run again.
+
+        Of a step that has failed, those that succeeded stay as they are, and the others
+        run again. A step after it has new members in place of all, and so has a hook.
+        """
+        anew, again = self.anew(), set()
+        for one in self.flow.steps:
+            ends = self.ends[one.number]
+            if one.hook is not None or any(number in anew for number, _ in one.after):
+                ends.clear()
+            elif one.number in anew:
+                again |= {job for job, is_good in ends.items() if not is_good}
+                self.ends[one.number] = dict.fromkeys(ends.keys() - again, True)
+        return again
 
 
 def _has_failed(outcome):

@@ -88,7 +88,7 @@ class _Book:
         self._ended.add(job)
         if type(record) is Dropped:
             self._dropped.add(job)
-        self.account.ends[self.number_of[job]].append(is_good)
+        self.account.ends[self.number_of[job]][job] = is_good
 
     def at_the_end(
         self, final: FinalFlow, *, is_quiet: bool

@@ -13,6 +13,7 @@ from support.store.flows import died, member, new_flow, step, unfinished
 from support.store.storing import lease, succeeded
 
 STEPS_MAX = 6
+RETRIES_MAX = 3
 
 
 @st.composite
@@ -42,86 +43,130 @@ def live(store, clock, data):
         clock: the store's.
         data: of hypothesis.
     """
-    flow, members = data.draw(flows())
-    given = [member(n) for n, count in enumerate(members) for _ in range(count)]
-    flow_id = store.enqueue_flow(flow, given).id
-    account, was_canceled = Account(flow, members), False
-    running, seen = [], set()
-    for _ in range(100):
-        what = data.draw(st.sampled_from(("lease", "end", "end", "fold", "people")))
-        if what == "lease":
-            running += _leased(store, account, seen, was_canceled)
-        elif what == "end" and running:
-            one = running.pop(data.draw(st.integers(0, len(running) - 1)))
-            count = data.draw(st.sampled_from((0, 0, 0, 1, 2)))
-            _settle(store, account, one, data.draw(st.booleans()), count)
-        elif what == "fold":
-            store.fold(data.draw(st.integers(1, 5)))
-        elif what == "people":
-            was_canceled |= _meddle(store, flow_id, data)
-        clock.advance(1)
-        if not running and not unfinished(store, flow_id):
+    life = _Life(store, clock, data)
+    for _ in range(RETRIES_MAX + 1):
+        life.go_on()
+        life.end()
+        life.check()
+        if not data.draw(st.booleans(), "retry") or not life.retry():
             break
-    store.resume_flow(flow_id)
-    while running := [*running, *_leased(store, account, seen, was_canceled)]:
-        while running:
-            _settle(store, account, running.pop(), data.draw(st.booleans()))
-    while store.fold().is_short:
-        pass
-    check(store, flow_id, account, was_canceled)
 
 
-def _leased(store, account, seen, was_canceled):
-    """Lease what may begin; assert that it may, and has not begun before."""
-    found = lease(store, limit=3)
-    for one in found:
-        assert one.id not in seen, f"job {one.id} has begun twice"
-        seen.add(one.id)
-        number = store.flow_of(one.id).number
-        if account.flow.steps[number].hook is not None:
-            began = account.plain()
-            is_bound = account.flow.failure is Failure.FAIL or was_canceled
-            assert is_bound or all(began), f"hook {number} was early: {began}"
-        else:
-            assert account.may_begin(number), f"step {number} was early"
-    return list(found)
+class _Life:
+    """A flow, and what is known of it."""
 
+    def __init__(self, store, clock, data):
+        self.store, self.clock, self.draw = store, clock, data.draw
+        flow, members = self.draw(flows())
+        given = [member(n) for n, count in enumerate(members) for _ in range(count)]
+        self.id = store.enqueue_flow(flow, given).id
+        self.account = Account(flow, members)
+        self.was_canceled = False
+        self.running = []
+        self.begun = set()
 
-def _settle(store, account, one, is_good, count=0):
-    """End a member, which adds some others to its step if it succeeds."""
-    number = store.flow_of(one.id).number
-    added = tuple(job for _, job in [member(number)] * count)
-    end = succeeded(one) if is_good else died(one)
-    store.settle([msgspec.structs.replace(end, added=added)])
-    account.ends[number].append(is_good)
-    account.members[number] += count if is_good else 0
+    def go_on(self):
+        """Let anything happen, for a while."""
+        for _ in range(100):
+            what = self.draw(st.sampled_from(("lease", "end", "end", "fold", "people")))
+            if what == "lease":
+                self._lease()
+            elif what == "end" and self.running:
+                which = self.draw(st.integers(0, len(self.running) - 1))
+                self._settle(which, self.draw(st.sampled_from((0, 0, 0, 1, 2))))
+            elif what == "fold":
+                self.store.fold(self.draw(st.integers(1, 5)))
+            elif what == "people":
+                self._meddle()
+            self.clock.advance(1)
+            if not self.running and not unfinished(self.store, self.id):
+                break
 
+    def end(self):
+        """Let all that may begin come to its end."""
+        self.store.resume_flow(self.id)
+        self._lease()
+        while self.running:
+            self._settle(-1)
+            if not self.running:
+                self._lease()
+        while self.store.fold().is_short:
+            pass
 
-def _meddle(store, flow_id, data):
-    """Do what people do; say whether the flow was canceled."""
-    what = data.draw(st.sampled_from(("pause", "resume", "resume", "cancel")))
-    if what == "cancel":
-        return data.draw(st.integers(0, 3)) == 0 and store.cancel_flow(flow_id)
-    (store.pause_flow if what == "pause" else store.resume_flow)(flow_id)
-    return False
+    def retry(self):
+        """Retry it, now that it has ended; say whether it goes on."""
+        expected = bool(self.account.anew())
+        done = self.store.retry_flow(self.id)
+        # Of what was canceled, a step without members may be all that goes on.
+        assert done == expected or (done and self.was_canceled)
+        if done:
+            self.begun -= self.account.retry()
+            self.was_canceled = False
+        return done
 
+    def _lease(self):
+        """Lease what may begin; assert that it may, and has not begun before."""
+        for one in lease(self.store, limit=3):
+            assert one.id not in self.begun, f"job {one.id} has begun twice"
+            self.begun.add(one.id)
+            number = self.store.flow_of(one.id).number
+            running = sum(place == number for place, _ in self.running)
+            room = self.account.members[number] - len(self.account.ends[number])
+            assert running < room, f"more of step {number} begin than it has"
+            if self.account.flow.steps[number].hook is not None:
+                began = self.account.plain()
+                is_bound = self.account.flow.failure is Failure.FAIL
+                is_early = not (is_bound or self.was_canceled or all(began))
+                assert not is_early, f"hook {number} was early: {began}"
+            else:
+                assert self.account.may_begin(number), f"step {number} was early"
+            self.running.append((number, one))
 
-def check(store, flow_id, account, was_canceled):
-    """Assert that a flow has ended whole, and as the account says."""
-    found = store.flow(flow_id)
-    assert unfinished(store, flow_id) == []
-    assert found.row.finished_at_ms is not None, "nothing can finish the flow"
-    assert {str(one.state) for one in found.steps} <= {"done", "skipped"}
-    plain = [one for one in found.steps if one.hook is None]
-    has_failed = any(one.failed for one in plain)
-    end = "failed" if has_failed else "succeeded"
-    assert found.row.state == ("canceled" if was_canceled else end)
-    begun = [one.number for one in found.steps if one.hook and one.state == "done"]
-    fits = {Hook.FINISH, Hook.FAILURE if end == "failed" or was_canceled else None}
-    fits.add(None if end == "failed" or was_canceled else Hook.SUCCESS)
-    assert begun == [
-        one.number for one in account.flow.steps if one.hook in fits - {None}
-    ]
-    if account.flow.failure is Failure.CONTINUE and not was_canceled:
-        expected = [SEEN[outcome] for outcome in account.plain()]
-        assert [(one.state, one.failed) for one in plain] == expected
+    def _settle(self, which, count=0):
+        """End a member, which adds some others to its step if it succeeds."""
+        number, one = self.running.pop(which)
+        is_good = self.draw(st.booleans())
+        added = tuple(job for _, job in [member(number)] * count)
+        end = succeeded(one) if is_good else died(one)
+        self.store.settle([msgspec.structs.replace(end, added=added)])
+        self.account.ends[number][one.id] = is_good
+        self.account.members[number] += count if is_good else 0
+
+    def _meddle(self):
+        """Do what people do."""
+        what = self.draw(st.sampled_from(("pause", "resume", "resume", "cancel", "go")))
+        if what == "pause":
+            self.store.pause_flow(self.id)
+        elif what == "resume":
+            self.store.resume_flow(self.id)
+        elif what == "cancel" and not self.draw(st.integers(0, 3)):
+            self.was_canceled |= self.store.cancel_flow(self.id)
+        elif what == "go" and self.store.flow(self.id).row.finished_at_ms is None:
+            assert not self.store.retry_flow(self.id), "it has not ended"
+
+    def check(self):
+        """Assert that the flow has ended whole, and as the account says."""
+        account, found = self.account, self.store.flow(self.id)
+        assert unfinished(self.store, self.id) == []
+        assert found.row.finished_at_ms is not None, "nothing can finish the flow"
+        assert {str(one.state) for one in found.steps} <= {"done", "skipped"}
+        plain = [one for one in found.steps if one.hook is None]
+        end = "failed" if any(one.failed for one in plain) else "succeeded"
+        end = "canceled" if self.was_canceled else end
+        assert found.row.state == end
+        fits = {Hook.FINISH, Hook.SUCCESS if end == "succeeded" else Hook.FAILURE}
+        due = [one.number for one in account.flow.steps if one.hook in fits]
+        done = [one.number for one in found.steps if one.hook and one.state == "done"]
+        assert done == due
+        for number in due:
+            has_run = len(account.ends[number]) == account.members[number]
+            assert has_run, f"not all of hook {number} has run"
+        outcomes = account.plain()
+        is_whole = account.flow.failure is Failure.CONTINUE or "failed" not in outcomes
+        if is_whole and not self.was_canceled:
+            assert [(one.state, one.failed) for one in plain] == [
+                *map(SEEN.get, outcomes)
+            ]
+        good = [job for ends in account.ends.values() for job in ends if ends[job]]
+        rows = self.store.step_results(self.id, None, 0, 1000)
+        assert [row.job_id for row in rows] == sorted(good)
