@@ -91,7 +91,7 @@ class FastPath:
             is_its_turn = frame.token == lease.token and frame.seq == job.seq
             if not is_its_turn or lease.suspect:
                 break
-            queue.popleft()
+            slot.ended()
             others_begin |= lease.laned or lease.step is not None
             if job.progress is not None:
                 self._progress.write_last(job, succeeded=True)

@@ -262,7 +262,7 @@ class Machine:
         return self._dispatcher.next_s(at_latest_s=self._step.earliest_s)
 
     def _host_seen(self, event: inp.HostSeen) -> None:
-        self.usage.memory.before = event.usual_of_kinds
+        self.usage.memory.know(event.usual_of_kinds)
         self._scaling.host_seen(event)
         self._reports.host_seen(event)
 

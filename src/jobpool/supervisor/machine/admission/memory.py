@@ -14,7 +14,7 @@ budget runs alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from jobpool.core.config.settings import MemoryAdmission, Settings
 from jobpool.core.events.pools import MemoryAwaited
@@ -55,15 +55,22 @@ class MemoryGate(Gate):
         self._step = step
         self._pools = pools
         self._usual = usual
-        self.set(settings)
+        self._needs_bytes: dict[int, int] = {}
+        """What counts of each slot, by number, as of the last look."""
+        self._used_bytes = 0
+        """Their sum."""
+        self._seen_usual = -1
+        """The version of `usual` by which they were computed."""
         self._waiting: dict[str, tuple[Assigned, float]] = {}
         """By pool: its first job, if that waits for memory, and since when."""
         self._reported_s = -REPORT_AGAIN_S
+        self.set(settings)
 
     def set(self, settings: Settings) -> None:
         """Take new settings."""
         self.budget_bytes = settings.memory_budget_bytes
         self._observes = settings.memory_admission is MemoryAdmission.OBSERVED
+        self._seen_usual = -1
 
     @property
     def is_open(self) -> bool:
@@ -75,7 +82,7 @@ class MemoryGate(Gate):
         if self.budget_bytes is None:
             return None
         pool = job.lease.pool
-        used = self._used_bytes()
+        used = self._look()
         wanted = used + self._need_bytes(job) + self._reserved_bytes(but=pool)
         if used == 0 or wanted <= self.budget_bytes:
             self._waiting.pop(pool, None)
@@ -128,14 +135,23 @@ class MemoryGate(Gate):
         usual = self._usual.reserved_bytes((lease.kind, lease.pool))
         return limit_bytes if usual is None else min(limit_bytes, usual)
 
-    def _used_bytes(self) -> int:
-        """Sum what runs needs; of jobs sent ahead only one runs at a time."""
-        return sum(
-            max(self._need_bytes(job) for job in slot.queue)
-            for pool in self._pools.values()
-            for slot in pool.slots
-            if slot.queue
-        )
+    def _look(self) -> int:
+        """Return what runs needs; of jobs sent ahead only one runs at a time."""
+        if self._usual.version != self._seen_usual:
+            self._seen_usual = self._usual.version
+            self._needs_bytes, self._used_bytes = {}, 0
+            changed = (slot for pool in self._pools.values() for slot in pool.slots)
+            self._count(slot for slot in changed if slot.queue)
+        for pool in self._pools.values():
+            self._count(pool.tally.changed.values())
+            pool.tally.changed.clear()
+        return self._used_bytes
+
+    def _count(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            now = max(map(self._need_bytes, slot.queue), default=0)
+            self._used_bytes += now - self._needs_bytes.get(slot.number, 0)
+            self._needs_bytes[slot.number] = now
 
     def _reserved_bytes(self, *, but: str) -> int:
         return sum(

@@ -46,7 +46,7 @@ class IdleChildren:
 
     def rest(self, slot: Slot) -> None:
         """The slot's child waits for a job."""
-        slot.state = SlotState.IDLE
+        slot.become(SlotState.IDLE)
         self._step.wake_slot_at(slot, self.old_at(slot))
         self._freed(slot)
 
@@ -65,7 +65,7 @@ class IdleChildren:
 
     def retire(self, slot: Slot, _detail: object = None) -> None:
         """Ask a child without a job to end."""
-        slot.state = SlotState.RETIRING
+        slot.become(SlotState.RETIRING)
         self._step.out.append(cmd.Send(slot.number, Retire()))
         self._step.wake_slot_at(slot, self._step.now_s + RETIRE_LATE_S)
 
@@ -80,7 +80,7 @@ class IdleChildren:
 
     def kill_now(self, slot: Slot, _detail: object = None) -> None:
         """Kill the tree."""
-        slot.state = SlotState.KILLED
+        slot.become(SlotState.KILLED)
         self._step.wake_slot_at(slot, self._step.now_s + STUCK_S)
         self._step.out.append(cmd.Kill(slot.number))
 

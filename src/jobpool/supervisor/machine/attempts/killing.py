@@ -152,7 +152,7 @@ class Killing:
         if not dump:
             self._idle.kill_now(slot)
             return
-        slot.state = SlotState.DUMPING
+        slot.become(SlotState.DUMPING)
         self._step.wake_slot_at(slot, self._step.now_s + dump_s)
         self._step.out.append(cmd.Dump(slot.number))
 

@@ -76,7 +76,7 @@ class Running:
         for seq, job in enumerate(jobs, slot.seq + 1):
             job.seq, job.sent_s = seq, now_s
         slot.seq += len(jobs)
-        slot.queue.extend(jobs)
+        slot.add(jobs)
         if not had:
             self._begin(slot, jobs[0])
             self.attend()  # its limits are set before it can begin
@@ -89,8 +89,8 @@ class Running:
         slot.recalling = False
         back = [job for job in slot.queue if job.seq in event.seqs]
         sent_s = slot.queue[0].started_s if slot.queue else None
+        slot.take_back(back)
         for job in back:
-            slot.queue.remove(job)
             job.started_s = None
         if slot.state is SlotState.BUSY:
             if slot.queue:
@@ -128,7 +128,7 @@ class Running:
     # -- an attempt's life ---------------------------------------------------------
 
     def _begin(self, slot: Slot, job: Assigned) -> None:
-        slot.state = SlotState.BUSY
+        slot.become(SlotState.BUSY)
         job.started_s = job.beat_s = self._step.now_s
         # The next job has waited since it was sent, however soon earlier ones ended.
         since_s = slot.queue[1].sent_s if len(slot.queue) > 1 else job.started_s
@@ -174,7 +174,7 @@ class Running:
                 slot, Kill(KillReason.RECYCLED, done.surprise), dump=False
             )
             return
-        slot.queue.popleft()
+        slot.ended()
         is_encoded = job.lease.codec is not None
         ending = verdict_of_done(done, slot.name, encoded=is_encoded)
         self._accounting.end(slot, job, ending, done)

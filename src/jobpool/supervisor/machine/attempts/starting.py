@@ -50,7 +50,7 @@ class Starting:
 
     def fork(self, slot: Slot) -> None:
         """Ask for a child."""
-        slot.state = SlotState.FORKING
+        slot.become(SlotState.FORKING)
         slot.child += 1
         slot.app_version = self._pools[slot.pool].app_version
         slot.jobs = 0
@@ -62,7 +62,7 @@ class Starting:
 
     def forked(self, slot: Slot, _detail: object) -> None:
         """The child exists."""
-        slot.state = SlotState.STARTING
+        slot.become(SlotState.STARTING)
         slot.born_s = self._step.now_s
         self._step.wake_slot_at(slot, self._step.now_s + START_LATE_S)
         if self._step.ending:

@@ -19,7 +19,13 @@ from jobpool.supervisor.machine.state.durations import (
     Durations,
 )
 from jobpool.supervisor.machine.state.polling import Polling
-from jobpool.supervisor.machine.state.slot import NEVER_S, Assigned, Slot, SlotState
+from jobpool.supervisor.machine.state.slot import (
+    NEVER_S,
+    Assigned,
+    Slot,
+    SlotState,
+    Tally,
+)
 
 HELD_MAX = 896
 """Most leased jobs beyond the running ones. While the store does not answer, one slot
@@ -54,8 +60,9 @@ class Pool:
         self.name = settings.name
         self.size = settings.size_min
         spare = 1 if settings.recycle_jobs == 1 else 0
+        self.tally = Tally()
         self.slots = [
-            Slot(number=first_number + i, name=f"{self.name}/{i}", pool=self.name)
+            Slot(first_number + i, f"{self.name}/{i}", self.name, self.tally)
             for i in range(settings.size_max + spare)
         ]
         self.spare = spare
@@ -100,12 +107,12 @@ class Pool:
     @property
     def busy(self) -> int:
         """Slots whose child runs an attempt, or is being killed for one."""
-        return sum(1 for slot in self.slots if slot.queue)
+        return self.tally.busy
 
     @property
     def children(self) -> int:
         """Slots that have a child, or have asked for one."""
-        return sum(1 for slot in self.slots if slot.state is not SlotState.EMPTY)
+        return self.tally.children
 
     def capacity(self, now_s: float) -> int:
         """Return how many more leases the pool can use now or soon."""

@@ -14,7 +14,7 @@ cells like any other, so that a test can walk the whole table.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -246,12 +246,34 @@ class Assigned(msgspec.Struct):
 
 
 @dataclass(slots=True)
+class Tally:
+    """What is counted of a pool's slots as they change, by themselves.
+
+    Between two jobs of a slot, a few questions are asked about all slots of its pool.
+    Were each answered by a look at every slot, what a job costs would grow with their
+    number.
+    """
+
+    children: int = 0
+    """Slots that have a child, or have asked for one."""
+    busy: int = 0
+    """Slots whose child was sent a job that has not ended."""
+    changed: dict[int, Slot] = field(default_factory=dict)
+    """Slots whose queue has changed, by number, until `MemoryGate` has looked."""
+
+
+@dataclass(slots=True)
 class Slot:
-    """One slot and its child, if it has one."""
+    """One slot and its child, if it has one.
+
+    Only its own methods change its state and its queue: they are counted.
+    """
 
     number: int
     name: str
     pool: str
+    tally: Tally = field(default_factory=Tally, repr=False)
+    """That of its pool."""
     state: SlotState = SlotState.EMPTY
     child: int = 0
     """Counts the children of this slot; identifies the present one."""
@@ -269,8 +291,10 @@ class Slot:
     seq: int = 0
     ended_token: int = 0
     """Token of the last attempt that has ended in the child; 0: none has."""
-    queue: deque[Assigned] = field(default_factory=deque)
+    queue: Sequence[Assigned] = field(init=False)
     """What was sent to the child; the first job runs, the others were sent ahead."""
+    _queue: deque[Assigned] = field(init=False, repr=False)
+    """The same, for those who change it."""
     killed: Kill | None = None
     killed_seq: int = 0
     """The attempt that the kill was decided for; 0: none was running."""
@@ -289,11 +313,49 @@ class Slot:
     worn: bool = False
     """The child has used up its jobs, time or memory: it is to be replaced."""
 
+    def __post_init__(self) -> None:
+        self.queue = self._queue = deque()
+
+    def become(self, state: SlotState) -> None:
+        """Change its state."""
+        had_child, has_child = self.state is not _S.EMPTY, state is not _S.EMPTY
+        self.tally.children += has_child - had_child
+        self.state = state
+
+    def add(self, jobs: Iterable[Assigned]) -> None:
+        """Add jobs that its child is sent."""
+        was_busy = bool(self._queue)
+        self._queue.extend(jobs)
+        self._changed(was_busy=was_busy)
+
+    def ended(self) -> Assigned:
+        """Take the first job out: it has ended."""
+        job = self._queue.popleft()
+        self._changed(was_busy=True)
+        return job
+
+    def take_back(self, jobs: Iterable[Assigned]) -> None:
+        """Take jobs out that its child can never begin."""
+        was_busy = bool(self._queue)
+        for job in jobs:
+            self._queue.remove(job)
+        self._changed(was_busy=was_busy)
+
+    def clear(self) -> None:
+        """Take all jobs out."""
+        was_busy = bool(self._queue)
+        self._queue.clear()
+        self._changed(was_busy=was_busy)
+
+    def _changed(self, *, was_busy: bool) -> None:
+        self.tally.busy += bool(self._queue) - was_busy
+        self.tally.changed[self.number] = self
+
 
 def empty(slot: Slot) -> None:
     """The slot has no child any more."""
-    slot.state = SlotState.EMPTY
-    slot.queue.clear()
+    slot.become(SlotState.EMPTY)
+    slot.clear()
     slot.killed = None
     slot.killed_seq = 0
     slot.dones.clear()

@@ -43,8 +43,9 @@ class _Lately:
         self.bound_bytes: int | None = None
         """What nearly all of them have used; None: unknown."""
 
-    def fold(self) -> None:
-        """Count what waits."""
+    def fold(self) -> bool:
+        """Count what waits; say whether that changes the bound."""
+        before_bytes = self.bound_bytes
         self.attempts.update(buckets_of(self.waiting))
         self.waiting.clear()
         if self.attempts.total() > _LATELY:
@@ -55,6 +56,7 @@ class _Lately:
             for bucket, attempts in self.attempts.items()
         }
         self.bound_bytes = bound_bytes(counts)
+        return self.bound_bytes != before_bytes
 
 
 class UsualMemory:
@@ -62,15 +64,21 @@ class UsualMemory:
 
     def __init__(self) -> None:
         self._lately: defaultdict[Place, _Lately] = defaultdict(_Lately)
-        self.before: Mapping[Place, int] = {}
-        """What the store knows of older attempts, in bytes."""
+        self._before: Mapping[Place, int] = {}
+        self.version = 0
+        """Counts the changes of what `reserved_bytes` returns."""
+
+    def know(self, before: Mapping[Place, int]) -> None:
+        """Learn what the store knows of older attempts, in bytes."""
+        self.version += before != self._before
+        self._before = before
 
     def succeeded(self, place: Place, peaks_bytes: Iterable[int]) -> None:
         """Add attempts that have returned; 0: its memory was not measured."""
         lately = self._lately[place]
         lately.waiting += filter(None, peaks_bytes)
         if len(lately.waiting) >= _FOLD:
-            lately.fold()
+            self.version += lately.fold()
 
     def ended(self, place: Place, bucket: int, *, censored: bool) -> None:
         """Add any other end of an attempt.
@@ -83,7 +91,7 @@ class UsualMemory:
         lately = self._lately[place]
         lately.attempts[bucket] += 1
         lately.censored[bucket] += censored
-        lately.fold()
+        self.version += lately.fold()
 
     def reserved_bytes(self, place: Place) -> int | None:
         """Return what an attempt may be expected to use, with a margin.
@@ -93,7 +101,7 @@ class UsualMemory:
         """
         lately = self._lately.get(place)
         here = lately.bound_bytes if lately is not None else None
-        bounds = (here, self.before.get(place))
+        bounds = (here, self._before.get(place))
         known = [bound for bound in bounds if bound is not None]
         return int(MARGIN * max(known)) if known else None
 

@@ -42,7 +42,7 @@ def test_a_kind_that_has_changed_is_soon_known_as_it_is_now() -> None:
     used(usage, 900, 6000)
     used(usage, 30, 40_000)
     assert is_about(usage.memory.reserved_bytes(PLACE), 30)
-    usage.memory.before = {PLACE: 100 * MIB}
+    usage.memory.know({PLACE: 100 * MIB})
     assert is_about(usage.memory.reserved_bytes(PLACE), 100)
 
 
