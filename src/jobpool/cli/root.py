@@ -81,6 +81,9 @@ _COMMANDS = {
     ),
     "check": _Command("diagnose.check:check", "Check the setup; start nothing."),
     "doctor": _Command("diagnose.doctor:doctor", "Check platform, limits and store."),
+    "tune": _Command(
+        "diagnose.tune.command:tune", "Propose limits that fit what jobs have used."
+    ),
     "manual": _Command("manual:manual", "Read or search the manual."),
     "demo": _Command("demo.command:demo", "Watch hostile jobs being contained."),
 }

@@ -273,3 +273,42 @@ def test_the_store_describes_itself(store):
     facts = store.describe()
     assert facts["stale_settlements"] == "0"
     assert all(isinstance(value, str) and value for value in facts.values())
+
+
+def test_samples_are_the_newest_successes_with_the_size_of_their_arguments(store):
+    """What failed is none: it was ended early. Nor is one that was not measured."""
+    store.enqueue([new_job(payload=b'["' + b"x" * size + b'"]') for size in (1, 9, 5)])
+    store.enqueue([new_job(pool="io"), new_job(pool="io")])
+    small, large, failing = lease(store)
+    store.settle(
+        [
+            succeeded(small, peak_rss_bytes=10, duration_s=1.0),
+            succeeded(large, peak_rss_bytes=90, duration_s=2.0),
+            ended(failing, Outcome.TIMED_OUT),
+        ]
+    )
+    measured, other = lease(store, pool="io", kinds={"io": ["shop.thumbnail"]})
+    store.settle(
+        [succeeded(measured, peak_rss_bytes=7, duration_s=3.0), succeeded(other)]
+    )
+    assert [
+        (row.kind, row.pool, row.peak_rss_bytes, row.duration_s, row.payload_bytes)
+        for row in store.samples()
+    ] == [
+        ("shop.thumbnail", "cpu", 10, 1.0, 5),
+        ("shop.thumbnail", "cpu", 90, 2.0, 13),
+        ("shop.thumbnail", "io", 7, 3.0, len(new_job().payload)),
+    ]
+
+
+def test_samples_of_a_kind_are_a_thousand_at_most(store):
+    store.enqueue([new_job()] * 1010)
+    leases = lease(store, limit=2000)
+    store.settle(
+        [
+            succeeded(one, peak_rss_bytes=number, duration_s=1.0)
+            for number, one in enumerate(leases, start=1)
+        ]
+    )
+    found = [row.peak_rss_bytes for row in store.samples()]
+    assert found == list(range(11, 1011))

@@ -46,6 +46,9 @@ class KindReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     throttled: int = 0
     """Of them: those that a service refused for now."""
     out_of_memory: int = 0
+    grown_bytes: int = 0
+    """What a job of it leaves behind in its child, on average, once that has run some;
+    0: nothing worth telling, or too few have ended."""
     holds: str = ""
     """What keeps its jobs from beginning here; "": nothing."""
 

@@ -22,6 +22,7 @@ from jobpool.store.records.quotas import BucketRow, QuotaRow, QuotaWait, TenantR
 from jobpool.store.records.reading import (
     FigureRow,
     GroupRow,
+    SampleRow,
     SketchRow,
     StatRow,
     UnfinishedRow,
@@ -114,6 +115,13 @@ class Reading(Protocol):
 
     def sketches(self, kind: str | None = None) -> list[SketchRow]:
         """Return what attempts have used, of one kind or of all, oldest week first."""
+        ...
+
+    def samples(self) -> list[SampleRow]:
+        """Return the newest successful attempts, up to 1,000 of each kind and pool.
+
+        They are among the newest 100,000 jobs: bounded, however long the history is.
+        """
         ...
 
     def waits(self, over_s: float) -> list[WaitRow]:

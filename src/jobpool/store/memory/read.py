@@ -37,6 +37,7 @@ from jobpool.store.records.operating import Filter, PauseRow
 from jobpool.store.records.reading import (
     FigureRow,
     GroupRow,
+    SampleRow,
     SketchRow,
     StatRow,
     WaitingRow,
@@ -45,6 +46,7 @@ from jobpool.store.records.runs import KindRecord
 from jobpool.store.statements.validation import STORE_PAUSE
 
 _ATTEMPTS_MAX = 1000
+_SAMPLED_MAX = 100_000
 _newness = attrgetter("finished_at_ms")
 
 
@@ -234,6 +236,26 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
             _figures_of(kind, pool, uses[kind, pool], published.get(kind))
             for kind, pool in sorted(uses)
         ]
+
+    def samples(self) -> list[SampleRow]:
+        """See `Store.samples`."""
+        newest: defaultdict[tuple[str, str], list[SampleRow]] = defaultdict(list)
+        with self._session.reading:
+            for row in islice(self._database.jobs.newest_first(), _SAMPLED_MAX):
+                peak_bytes, ran_s = row.ended.peak_rss_bytes, row.ended.duration_s
+                rows = newest[row.new.kind, row.new.pool]
+                is_one = row.state is JobState.SUCCEEDED and len(rows) < _ATTEMPTS_MAX
+                if is_one and peak_bytes and ran_s is not None:
+                    rows.append(
+                        SampleRow(
+                            kind=row.new.kind,
+                            pool=row.new.pool,
+                            peak_rss_bytes=peak_bytes,
+                            duration_s=ran_s,
+                            payload_bytes=len(row.new.payload),
+                        )
+                    )
+        return [one for key in sorted(newest) for one in reversed(newest[key])]
 
     def sketches(self, kind: str | None = None) -> list[SketchRow]:
         """See `Store.sketches`."""

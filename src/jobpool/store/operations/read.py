@@ -22,6 +22,7 @@ from jobpool.store.records.operating import Filter, PauseRow
 from jobpool.store.records.reading import (
     FigureRow,
     GroupRow,
+    SampleRow,
     SketchRow,
     StatRow,
     WaitingRow,
@@ -140,6 +141,11 @@ class Reading(QuotaReading):
             return []  # no kind can have such a name
         with self._database.reading() as session:
             return records(SketchRow, session.rows("get_sketches", kind=kind))
+
+    def samples(self) -> list[SampleRow]:
+        """See `Store.samples`."""
+        with self._database.reading() as session:
+            return records(SampleRow, session.rows("get_samples"))
 
     def run_reports(self) -> list[ReportRow]:
         """See `Store.run_reports`."""

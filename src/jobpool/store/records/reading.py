@@ -62,6 +62,17 @@ class SketchRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of them: those that were ended there, and would have used more."""
 
 
+class SampleRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one successful attempt has used, beside the size of its arguments."""
+
+    kind: str
+    pool: str
+    peak_rss_bytes: int
+    duration_s: float
+    payload_bytes: int
+    """As stored: encrypted arguments take a little more."""
+
+
 class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     """Runnable jobs of one kind."""
 

@@ -114,9 +114,10 @@ class FastPath:
                 events.append(event)
         if done is None:
             return 0
+        kind_of_all = next(iter(used)) if len(used) == 1 else None
+        self._ends.left(slot, kind_of_all, done.rss_bytes, len(ended))
         slot.jobs += len(ended)
         slot.idled_s, slot.ended_token = 0.0, done.token
-        slot.left_bytes = done.rss_bytes - slot.base_rss_bytes
         for kind, (peaks_bytes, durations_s) in used.items():
             self._pools[slot.pool].took(kind, durations_s)
             self._usage.succeeded(kind, slot.pool, peaks_bytes, durations_s)

@@ -164,6 +164,19 @@ FROM jobpool.sketches
 WHERE %(kind)s::text IS NULL OR kind = %(kind)s::text
 ORDER BY week, kind, pool, measure, bucket
 
+-- name: get_samples
+-- The newest successes, with the size of their arguments.
+SELECT kind, pool, peak_rss_bytes, duration_s, octet_length(payload)
+FROM (
+  SELECT
+    id, kind, pool, peak_rss_bytes, duration_s, payload,
+    row_number() OVER (PARTITION BY kind, pool ORDER BY id DESC) AS place
+  FROM (SELECT * FROM jobpool.jobs ORDER BY id DESC LIMIT 100000) AS j
+  WHERE state = 'succeeded' AND peak_rss_bytes > 0 AND duration_s IS NOT NULL
+) AS newest
+WHERE place <= 1000
+ORDER BY kind, pool, id
+
 -- name: get_waiting
 -- The view, in order, with ages and pauses by the store's clock.
 SELECT

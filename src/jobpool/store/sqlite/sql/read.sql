@@ -131,6 +131,20 @@ FROM jobpool_sketches
 WHERE :kind IS NULL OR kind = :kind
 ORDER BY week, kind, pool, measure, bucket
 
+-- name: get_samples
+-- The newest successes, with the size of their arguments.
+SELECT kind, pool, peak_rss_bytes, duration_s, length(p.payload)
+FROM (
+  SELECT
+    id, kind, pool, peak_rss_bytes, duration_s,
+    row_number() OVER (PARTITION BY kind, pool ORDER BY id DESC) AS place
+  FROM (SELECT * FROM jobpool_jobs ORDER BY id DESC LIMIT 100000)
+  WHERE state = 'succeeded' AND peak_rss_bytes > 0 AND duration_s IS NOT NULL
+) AS newest
+JOIN jobpool_payloads AS p ON p.job_id = newest.id
+WHERE place <= 1000
+ORDER BY kind, pool, id
+
 -- name: get_waiting
 -- The view, in order, with ages and pauses by the store's clock.
 SELECT

@@ -50,7 +50,7 @@ class Accounting:
         self._pools = pools
         self._progress = progress
         self._usage = usage
-        self._ends = ends
+        self.ends = ends
         self.completions = Completions(step)
 
     def end(self, slot: Slot, job: Assigned, ending: Ending, done: Done | None) -> None:
@@ -75,7 +75,7 @@ class Accounting:
             self.completions.keep(job, slot.name, settlement)
         pool = self._pools[slot.pool]
         is_throttled = ending.throttled is not None
-        self._ends.ended(lease.kind, settlement.outcome, throttled=is_throttled)
+        self.ends.ended(lease.kind, settlement.outcome, throttled=is_throttled)
         pool.took(lease.kind, [ending.evidence.duration_s or 0.0])
         if settlement.outcome is not None and settlement.unknown_for_ms is None:
             self._usage.ended(

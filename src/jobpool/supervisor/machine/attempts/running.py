@@ -164,9 +164,9 @@ class Running:
                 slot, "jobs added to the flow of a job in none", KillReason.PROTOCOL
             )
             return
+        self._accounting.ends.left(slot, job.lease.kind, done.rss_bytes)
         slot.jobs, slot.idled_s, slot.ended_token = slot.jobs + 1, 0.0, done.token
         slot.cpu_s += done.cpu_s
-        slot.left_bytes = done.rss_bytes - slot.base_rss_bytes
         slot.allowed_bytes = max(slot.allowed_bytes, job.limits.memory_bytes)
         if done.surprise:
             slot.dones[done.seq] = done

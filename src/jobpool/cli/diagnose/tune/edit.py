@@ -1,0 +1,172 @@
+"""Writes proposals into the configuration file, as a diff that somebody confirms.
+
+The file is edited, not made anew: comments and order stay. It is replaced in one step,
+and only if nobody has changed it meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobpool.cli.diagnose.tune.advice import Advice
+from jobpool.core.rules.tuning import Proposal, Verdict
+from jobpool.core.units import show_size
+from jobpool.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+NEW_FILE = "jobpool.toml"
+_PROJECT = "pyproject.toml"
+_MINUTE_S = 60
+_HOUR_S = 3600
+
+
+class Edit(NamedTuple):
+    """One value, and where it stands in the file."""
+
+    tables: tuple[str, ...]
+    key: str
+    value: str | int
+
+
+class Draft(NamedTuple):
+    """The file as it would be."""
+
+    path: Path
+    before: str | None
+    """None: there is no such file yet."""
+    after: str
+
+    @property
+    def diff(self) -> str:
+        """The change, as `diff -u` prints it."""
+        before = (self.before or "").splitlines(keepends=True)
+        after = self.after.splitlines(keepends=True)
+        name = str(self.path)
+        was = os.devnull if self.before is None else name
+        return "".join(unified_diff(before, after, was, name))
+
+
+def edits_of(advice: Advice) -> list[Edit]:
+    """Return the proposals as values of the configuration."""
+    edits = []
+    for one in advice.kinds:
+        table = ("kinds", one.kind)
+        if (memory := _changed(one.memory)) is not None:
+            edits.append(Edit(table, "memory", show_size(memory)))
+        if (time_s := _changed(one.time)) is not None:
+            edits.append(Edit(table, "timeout", _time_text(time_s)))
+    edits += [
+        Edit(("pools", one.pool), "recycle", one.recycle_proposed)
+        for one in advice.pools
+        if one.recycle_proposed is not None
+    ]
+    return edits
+
+
+def draft(path: Path, edits: Iterable[Edit]) -> Draft:
+    """Return the file with the edits in it; nothing is written.
+
+    Raises:
+        ConfigError: it cannot be read or has another shape, or tomlkit is not there.
+    """
+    try:
+        import tomlkit  # noqa: PLC0415 - an extra, and only for this
+        from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
+    except ImportError as exc:
+        raise ConfigError(
+            "--write edits TOML with tomlkit, which is not installed: pip install "
+            "'jobpool[tune]'; nothing was changed"
+        ) from exc
+    try:
+        before = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        before = None
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"{path} cannot be read: {exc}; nothing was changed") from exc
+    root = ("tool", "jobpool") if path.name == _PROJECT else ()
+    try:
+        document = tomlkit.parse(before or "")
+        for edit in edits:
+            _put(document, (*root, *edit.tables), edit.key, edit.value)
+    except (TOMLKitError, TypeError) as exc:
+        raise ConfigError(
+            f"{path} cannot be edited: {exc}; write the values yourself, as "
+            "`jobpool tune` shows them; nothing was changed"
+        ) from exc
+    return Draft(path, before, tomlkit.dumps(document))
+
+
+def write(made: Draft) -> None:
+    """Replace the file.
+
+    Raises:
+        ConfigError: it was changed meanwhile, or cannot be written; it is as it was.
+    """
+    path = made.path
+    target = path.resolve()
+    try:
+        now = target.read_text(encoding="utf-8") if target.exists() else None
+        if now != made.before:
+            raise ConfigError(
+                f"{path} was changed meanwhile; give the command again to see the new "
+                "diff; nothing was changed"
+            )
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".jobpool-")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(made.after)
+                file.flush()
+                os.fsync(file.fileno())
+            mode = target.stat().st_mode & 0o777 if now is not None else 0o644
+            Path(name).chmod(mode)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as exc:
+        raise ConfigError(
+            f"{path} cannot be written: {exc}; nothing was changed"
+        ) from exc
+
+
+def _changed(limit: Proposal) -> float | None:
+    """Return the proposed value of a limit that is to change; None: it stays."""
+    changes = limit.verdict in (Verdict.LOWER, Verdict.RAISE)
+    return limit.proposed if changes else None
+
+
+def _time_text(time_s: float) -> str:
+    """Return a rounded time as a configuration says it: ``45s``, ``3m``, ``2h``."""
+    whole = round(time_s)
+    for unit_s, unit in ((_HOUR_S, "h"), (_MINUTE_S, "m")):
+        if whole % unit_s == 0:
+            return f"{whole // unit_s}{unit}"
+    return f"{whole}s"
+
+
+def _put(
+    document: TOMLDocument, tables: tuple[str, ...], key: str, value: str | int
+) -> None:
+    """Set a value, in a table that is made if it is missing.
+
+    Raises:
+        TypeError: something else than a table bears one of the names.
+    """
+    import tomlkit  # noqa: PLC0415 - see `draft`
+
+    place: Any = document
+    for depth, name in enumerate(tables):
+        if name not in place:
+            is_last = depth == len(tables) - 1
+            place.add(name, tomlkit.table(is_super_table=not is_last))
+        place = place[name]
+        if not hasattr(place, "add"):
+            raise TypeError(f"{'.'.join(tables[: depth + 1])} is not a table")
+    place[key] = value
