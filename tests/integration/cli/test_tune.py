@@ -9,7 +9,7 @@ import pytest
 
 from jobpool.cli.diagnose.tune.edit import Edit, draft, write
 from jobpool.core.rules.run_report import KindReport, RunReport
-from jobpool.core.rules.sketch import Measure, buckets_of
+from jobpool.core.rules.usage.sketch import Measure, buckets_of
 from jobpool.errors import ConfigError
 from jobpool.store.opening import open_store
 from jobpool.store.records.reading import SketchRow

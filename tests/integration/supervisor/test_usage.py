@@ -3,7 +3,7 @@
 from click.testing import CliRunner
 
 from jobpool.cli.root import cli
-from jobpool.core.rules.sketch import Measure
+from jobpool.core.rules.usage.sketch import Measure
 from support.site.supervising import Site
 
 MIB = 2**20

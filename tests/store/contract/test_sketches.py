@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from jobpool.core.rules.sketch import WEEK_MS, WEEKS_KEPT, Measure, week_of
+from jobpool.core.rules.usage.sketch import WEEK_MS, WEEKS_KEPT, Measure, week_of
 from jobpool.errors import StoreError
 from jobpool.store.records.reading import SketchRow
 

@@ -1,7 +1,7 @@
 """What attempts have used, by kind: the newest ones, and all of the last weeks.
 
 The newest are beside their limits, as the view of figures has them. Of all there are
-only counts, from which quantiles are read (`core.rules.sketch`).
+only counts, from which quantiles are read (`core.rules.usage.sketch`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from jobpool.cli.output import console, heading, print_table, seconds, size
-from jobpool.core.rules.sketch import Counts, Measure, Quantile, quantile
+from jobpool.core.rules.usage.sketch import Counts, Measure, Quantile, quantile
 from jobpool.store.records.reading import FigureRow, SketchRow
 
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}

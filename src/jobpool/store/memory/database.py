@@ -27,7 +27,7 @@ from jobpool.core.rules.quotas.definition import Tenant
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.core.rules.run_report import RunReport
 from jobpool.core.rules.schedules.schedule import TickState
-from jobpool.core.rules.sketch import Counts
+from jobpool.core.rules.usage.sketch import Counts
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.memory.tables.flows import FlowTable, StepTable
 from jobpool.store.memory.tables.jobs import JobTable

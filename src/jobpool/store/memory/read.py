@@ -16,7 +16,7 @@ from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.jobs.ref import id_of, ref_of
 from jobpool.core.rules.run_report import ReportRow, StoreReport
-from jobpool.core.rules.sketch import Measure
+from jobpool.core.rules.usage.sketch import Measure
 from jobpool.core.rules.waits import (
     WAITS_KEPT_MS,
     WAITS_SLOT_MS,

@@ -12,7 +12,7 @@ from jobpool.core.formats import TOO_OLD
 from jobpool.core.jobs.job import FINISHED, TIME_MAX_MS, JobState
 from jobpool.core.rules.quotas.definition import Limits
 from jobpool.core.rules.run_report import RunReport
-from jobpool.core.rules.sketch import WEEKS_KEPT, Counts, week_of
+from jobpool.core.rules.usage.sketch import WEEKS_KEPT, Counts, week_of
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.contract.watermark import RunPosition, Watermark
 from jobpool.store.memory.database import MemoryDatabase, Session

@@ -12,7 +12,7 @@ from jobpool.core.formats import TOO_OLD
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.repairs.restoring import TOKEN_BITS
 from jobpool.core.rules.run_report import RunReport
-from jobpool.core.rules.sketch import WEEKS_KEPT, week_of
+from jobpool.core.rules.usage.sketch import WEEKS_KEPT, week_of
 from jobpool.errors import (
     JobpoolBug,
     StoreRefused,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from jobpool.core.rules.sketch import Measure
+from jobpool.core.rules.usage.sketch import Measure
 
 
 class UnfinishedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SketchRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Attempts of one kind that have used about the same (`core.rules.sketch`)."""
+    """Attempts of a kind that have used about the same (`core.rules.usage.sketch`)."""
 
     week: int = 0
     """By the store's clock, counted from 1970."""

@@ -31,7 +31,7 @@ from jobpool.core.jobs.job import (
 )
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.schedules.schedule import TickState
-from jobpool.core.rules.sketch import Measure
+from jobpool.core.rules.usage.sketch import Measure
 from jobpool.errors import StoreRefused
 from jobpool.store.statements.validation import (
     COUNT_MAX,

@@ -22,7 +22,7 @@ from jobpool.core.events.supervisor import (
     UnknownKinds,
 )
 from jobpool.core.rules.run_report import HostReport
-from jobpool.core.rules.sketch import Counts, Measure, quantile
+from jobpool.core.rules.usage.sketch import Counts, Measure, quantile
 from jobpool.errors import StoreUnavailable
 from jobpool.store.protocol import Store
 from jobpool.store.records.runs import Renewal

@@ -11,7 +11,7 @@ import pytest
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.settings import Settings
 from jobpool.core.rules.run_report import HostReport
-from jobpool.core.rules.sketch import Measure
+from jobpool.core.rules.usage.sketch import Measure
 from jobpool.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from jobpool.store.contract.watermark import Watermark
 from jobpool.store.records.flows import Folded

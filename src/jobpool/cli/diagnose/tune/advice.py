@@ -1,7 +1,7 @@
 """What would fit the kinds of a store, and what that would change. Pure.
 
-Rules for one limit are in `core.rules.tuning`. Here they are put together: by kind, and
-by pool, whose slots reserve what the largest of its kinds may use.
+Rules for one limit are in `core.rules.usage.tuning`. Here they are put together: by
+kind, and by pool, whose slots reserve what the largest of its kinds may use.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 
 from jobpool.core.config.settings import PoolSettings
 from jobpool.core.rules.run_report import ReportRow
-from jobpool.core.rules.sketch import Counts, Measure
-from jobpool.core.rules.tuning import (
+from jobpool.core.rules.usage.sketch import Counts, Measure
+from jobpool.core.rules.usage.tuning import (
     ATTEMPTS_LEAST,
     Proposal,
     Verdict,

@@ -17,8 +17,8 @@ from jobpool.cli.output import counted, encodable, print_json, print_line
 from jobpool.cli.resources import machine
 from jobpool.core.config.load import Sources
 from jobpool.core.config.pools import pools_of
-from jobpool.core.rules.sketch import WEEKS_KEPT
-from jobpool.core.rules.tuning import Proposal
+from jobpool.core.rules.usage.sketch import WEEKS_KEPT
+from jobpool.core.rules.usage.tuning import Proposal
 
 
 @click.command()

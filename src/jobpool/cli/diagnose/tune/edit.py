@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobpool.cli.diagnose.tune.advice import Advice
-from jobpool.core.rules.tuning import Proposal, Verdict
+from jobpool.core.rules.usage.tuning import Proposal, Verdict
 from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
 

@@ -13,7 +13,7 @@ from jobpool.cli.output import (
     seconds,
     size,
 )
-from jobpool.core.rules.tuning import ATTEMPTS_LEAST, Proposal, Verdict
+from jobpool.core.rules.usage.tuning import ATTEMPTS_LEAST, Proposal, Verdict
 from jobpool.core.units import show_size
 
 _Show = Callable[[float | None], str | None]

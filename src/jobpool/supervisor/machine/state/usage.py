@@ -1,9 +1,9 @@
 """Usage: what ended attempts have used, kept as counts until they are written.
 
 Theory of operation. A success adds two numbers to lists of its kind; now and then a
-list is turned into counts of its sketch (`core.rules.sketch`), many numbers at once. So
-a job costs well below a microsecond here, and nothing in the store. The loop adds and
-the store thread takes: a lock is between them.
+list is turned into counts of its sketch (`core.rules.usage.sketch`), many numbers at
+once. So a job costs well below a microsecond here, and nothing in the store. The loop
+adds and the store thread takes: a lock is between them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from jobpool.core.jobs.job import Evidence
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.core.rules.sketch import Measure, buckets_of
+from jobpool.core.rules.usage.sketch import Measure, buckets_of
 from jobpool.store.records.reading import SketchRow
 from jobpool.supervisor.machine.state.usual_memory import UsualMemory
 

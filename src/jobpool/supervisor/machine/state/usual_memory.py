@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from jobpool.core.rules.sketch import Counts, buckets_of, quantile
+from jobpool.core.rules.usage.sketch import Counts, buckets_of, quantile
 
 KNOWN_LEAST = 100
 """Fewer attempts tell nothing of one in a hundred."""

@@ -6,7 +6,7 @@ import pytest
 
 from jobpool.core.jobs.job import Evidence
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.core.rules.sketch import Measure, buckets_of
+from jobpool.core.rules.usage.sketch import Measure, buckets_of
 from jobpool.store.records.reading import SketchRow
 from jobpool.supervisor.machine.state.usage import Usage
 

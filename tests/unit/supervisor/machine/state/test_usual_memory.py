@@ -6,7 +6,7 @@ import pytest
 
 from jobpool.core.jobs.job import Evidence
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.core.rules.sketch import GROWTH
+from jobpool.core.rules.usage.sketch import GROWTH
 from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.machine.state.usual_memory import MARGIN
 

@@ -1,7 +1,7 @@
 """Tuning: which limits would fit what attempts have been seen to use. Pure.
 
-Theory of operation. A sketch (`core.rules.sketch`) has all attempts of some weeks. A
-memory limit is proposed that nearly all of them would have kept, with a margin: above
+Theory of operation. A sketch (`core.rules.usage.sketch`) has all attempts of some
+weeks. A memory limit is proposed that nearly all would have kept, with a margin: above
 the 997th of a thousand, and never beyond half as much again as 99 in 100 need, for that
 is room which nobody uses. A kind of which some need far more than the others has no
 such limit, and is said to be uneven.
@@ -22,10 +22,11 @@ import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 
-from jobpool.core.rules.sketch import GROWTH, Counts, quantile, value_of
+from jobpool.core.rules.usage.sketch import GROWTH, Counts, quantile, value_of
 
 ATTEMPTS_LEAST = 100
 """Fewer attempts tell nothing of one in a hundred."""
@@ -147,28 +148,15 @@ def timeout_proposal(counts: Mapping[int, Counts], now_s: float | None) -> Propo
     """
     now_ms = None if now_s is None else 1000.0 * now_s
     seen = _seen(counts, now_ms)
-    if seen.p99 is None or seen.attempts < ATTEMPTS_LEAST:
-        pass
-    elif seen.p99_is_least and not _reaches(seen):
-        seen = msgspec.structs.replace(seen, verdict=Verdict.KEEP)
-    else:
-        wanted_s = _SLOW * max(seen.p99, _inner(counts, 0.999)) / 1000.0
-        if seen.p99_is_least:
-            wanted_s = max(2.0 * (now_s or 0.0), wanted_s)
-        seen = _judged(seen, counts, 1000.0 * rounded_time(wanted_s))
-    return msgspec.structs.replace(
-        seen,
-        **{
-            name: None if (value := getattr(seen, name)) is None else value / 1000.0
-            for name in ("p50", "p99", "most", "now", "proposed")
-        },
-        p99_between=None
-        if seen.p99_between is None
-        else (
-            seen.p99_between[0] / 1000.0,
-            None if seen.p99_between[1] is None else seen.p99_between[1] / 1000.0,
-        ),
-    )
+    p99 = seen.p99
+    if p99 is None or seen.attempts < ATTEMPTS_LEAST:
+        return _in_seconds(seen)
+    if seen.p99_is_least and not _reaches(seen):
+        return _in_seconds(msgspec.structs.replace(seen, verdict=Verdict.KEEP))
+    wanted_s = _SLOW * max(p99, _inner(counts, 0.999)) / 1000.0
+    if seen.p99_is_least:
+        wanted_s = max(2.0 * (now_s or 0.0), wanted_s)
+    return _in_seconds(_judged(seen, counts, 1000.0 * rounded_time(wanted_s)))
 
 
 def recycling(grown_bytes: float, room_bytes: float) -> int:
@@ -241,6 +229,19 @@ def _seen(counts: Mapping[int, Counts], now: float | None) -> Proposal:
         now=now,
         over_now=0 if now is None else over(counts, now),
     )
+
+
+def _in_seconds(seen: Proposal) -> Proposal:
+    """Return the same of milliseconds in seconds."""
+    between = None
+    if seen.p99_between is not None:
+        low, high = seen.p99_between
+        between = low / 1000.0, None if high is None else high / 1000.0
+    values: dict[str, Any] = {
+        name: None if (value := getattr(seen, name)) is None else value / 1000.0
+        for name in ("p50", "p99", "most", "now", "proposed")
+    }
+    return msgspec.structs.replace(seen, p99_between=between, **values)
 
 
 def _reaches(seen: Proposal) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.core.rules.sketch import (
+from jobpool.core.rules.usage.sketch import (
     BUCKET_MAX,
     GROWTH,
     Counts,

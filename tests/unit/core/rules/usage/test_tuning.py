@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from jobpool.core.rules.sketch import Counts, buckets_of
-from jobpool.core.rules.tuning import (
+from jobpool.core.rules.usage.sketch import Counts, buckets_of
+from jobpool.core.rules.usage.tuning import (
     ATTEMPTS_LEAST,
     ATTEMPTS_SURE,
     UNEVEN,
