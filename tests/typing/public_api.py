@@ -231,6 +231,11 @@ def flows() -> None:
     assert_type(page, Step[bytes])
     assert_type(flow.wait_for("approval", after=[parts, page], timeout="7d"), Step[Any])
     assert_type(flow.on_failure(thumbnail.call("a")), Step[str])
+    row = flow.add(jobs.chain(fetch.call("u")).then(resize.rest(width=64)), after=page)
+    assert_type(row, Step[str])
+    whole = flow.add(jobs.flow("inner"), after=[parts, row], when="finished", name="x")
+    assert_type(whole, Step[Any])
+    assert_type(flow.add(thumbnail.call(row.value), after=whole), Step[str])
     run = flow.enqueue()
     assert_type(run, FlowRun[Any])
     assert_type(run.ref, str)
@@ -266,6 +271,8 @@ def is_wrong_of_flows() -> None:
     flow.add(total_of.call(total.value, "a"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     flow.add(thumbnail.call("a"), after="parts")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     flow.add(thumbnail.call("a"), after=parts, when="dead")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    row = flow.add(jobs.chain(fetch.call("u")))
+    flow.add(thumbnail.call(row.value))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     flow.add_many(thumbnail.call("a"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     flow.on_success(thumbnail.call("a"), after=parts)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     flow.wait_for("approval", timeout=[])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -148,7 +148,7 @@ class JobPool(Registration):
         key: str | None = None,
         tenant: str | None = None,
         priority: int | None = None,
-        failure: Literal["fail", "continue"] = "fail",
+        failure: Literal["fail", "continue"] | None = None,
     ) -> Flow:
         """Begin a flow: jobs that wait for each other; see `Flow.enqueue`.
 
@@ -160,7 +160,8 @@ class JobPool(Registration):
             priority: of its jobs whose own options do not say one; None: 0.
             failure: what becomes of the flow if a step has failed and none that is
                 after it waits for that: ``"fail"``: what has not begun is canceled;
-                ``"continue"``: other branches go on.
+                ``"continue"``: other branches go on. None: as the flow that it is
+                added to, or ``"fail"``.
 
         Raises:
             UsageError: a value is wrong.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from jobpool.client.flows.flow import Flow
 from jobpool.client.flows.run import FlowRun
 from jobpool.client.flows.step import Step
+from jobpool.client.flows.within import Part
 from jobpool.client.handler import Rest
 from jobpool.errors import UsageError
 
@@ -14,7 +15,7 @@ R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 
 
-class Chain(Generic[R_co]):
+class Chain(Part[R_co]):
     """Steps in a row. Made by `JobPool.chain`.
 
     Args:
@@ -68,6 +69,10 @@ class Chain(Generic[R_co]):
         """Store the chain without blocking the event loop; otherwise as `enqueue`."""
         self._end()
         return await self._flow.enqueue_async(connection=connection)
+
+    def _as_flow(self) -> Flow:
+        self._end()
+        return self._flow
 
     def _end(self) -> None:
         if self._goes_on:

@@ -8,26 +8,34 @@ stays bounded, and the flow is visible as a whole or not at all.
 An argument may hold a value that another step will have. It says what the step is
 after, too. A generator is consumed when edges are stored already, so its step must
 name in ``after`` whatever its calls hold.
+
+A flow that is added to another is copied (`within`). Its calls go on naming steps as in
+the flow that they were made for; the `Origin` of a node says how to read them.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
 
 from jobpool.client.declare.declaration import checked_kind, positive_s
 from jobpool.client.declare.options import checked_priority, checked_text
+from jobpool.client.flows.node import Node, Origin
 from jobpool.client.flows.step import Step
+from jobpool.client.flows.within import Part, Whole, copied
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import Call
+from jobpool.core.application.placeholders import shifted
 from jobpool.core.jobs.flow import (
     EnqueuedFlow,
     Failure,
     Hook,
     NewFlow,
-    NewStep,
     When,
 )
 from jobpool.core.jobs.job import NewJob
@@ -48,28 +56,7 @@ _POOL = "external"
 _NOT_STORED = "; nothing was stored"
 
 
-class _Node(NamedTuple):
-    """A step as declared, with where its calls come from."""
-
-    step: Step[Any]
-    after: Mapping[int, When]
-    calls: Iterable[Any]
-    external: bool = False
-    timeout_ms: int | None = None
-
-    def record(self) -> NewStep:
-        """Return what is stored of it."""
-        return NewStep(
-            number=self.step.number,
-            name=self.step.name,
-            after=tuple(sorted(self.after.items())),
-            hook=self.step.hook,
-            external=self.external,
-            timeout_ms=self.timeout_ms,
-        )
-
-
-class Flow:
+class Flow(Part[Any]):
     """A graph of calls, stored by `enqueue` as a whole. Made by `JobPool.flow`.
 
     Args:
@@ -79,7 +66,8 @@ class Flow:
         key: idempotency key: of the flows of this name, one has it.
         tenant: on whose behalf its jobs run, if their options do not say.
         priority: of its jobs whose options do not say one; None: 0.
-        failure: ``"fail"`` or ``"continue"``.
+        failure: ``"fail"`` or ``"continue"``; None: as the flow that it is added to,
+            or ``"fail"``.
 
     Raises:
         UsageError: a value is wrong.
@@ -94,7 +82,7 @@ class Flow:
         key: str | None = None,
         tenant: str | None = None,
         priority: int | None = None,
-        failure: Literal["fail", "continue"] = "fail",
+        failure: Literal["fail", "continue"] | None = None,
     ) -> None:
         checked = checked_text(name, "name")
         if checked is None:
@@ -104,9 +92,14 @@ class Flow:
         self._name = checked
         self._key = checked_text(key, "key")
         self._tenant = checked_text(tenant, "tenant")
-        self._priority = checked_priority(priority) or 0
-        self._failure = _one_of(failure, Failure, "failure")
-        self._nodes: list[_Node] = []
+        self._priority = checked_priority(priority)
+        self._failure = (
+            None if failure is None else _one_of(failure, Failure, "failure")
+        )
+        self._nodes: list[Node] = []
+        self._origin = Origin(self)
+        self._wholes: dict[int, Whole[Any]] = {}
+        """By the numbers of their last steps."""
         self._spent = ""
 
     def __repr__(self) -> str:
@@ -114,44 +107,57 @@ class Flow:
 
     def add(
         self,
-        call: Call[R],
+        call: Call[R] | Part[R],
         /,
         *,
         after: Steps = (),
         when: Condition = "succeeded",
         name: str | None = None,
     ) -> Step[R]:
-        """Add a step of one job.
+        """Add a step of one job; or the steps of a flow or chain, and one for them all.
 
         Args:
             call: ``handler.call(...)``, also with `Step.value` among its arguments,
-                which imply *after*.
+                which imply *after*. Or a flow or chain: its steps are copied as they
+                are now, its hooks become steps after them, and generators of its jobs
+                go to this flow.
             after: the steps that must have ended before it begins; none: it begins at
                 once.
             when: how they must have ended. If one has not ended so, the step is
                 skipped.
-            name: as it is shown; by default the handler's kind.
+            name: as it is shown; by default the handler's kind, or the inner flow's
+                name. It stands before the names of inner steps, with a slash.
+
+        Returns:
+            The step. For a flow, one without jobs, which ends when all of its steps
+            have ended, and has failed if one of them has; its value is that of the one
+            last step.
 
         Raises:
             UsageError: a step is of another flow, the call has an option that does
-                not go with flows, or a value is wrong. Nothing was added.
+                not go with flows, or a value is wrong. Or the inner flow has a key,
+                wants another ``failure=``, has no steps or no generators any more, or
+                is this one or another `JobPool`'s. Nothing was added.
         """
         conditions = self._conditions(after, when)
-        job = self._checked(call, "add")
-        for value in call.needs:
-            if conditions.setdefault(value.number, When.SUCCEEDED) != When.SUCCEEDED:
-                raise UsageError(
-                    f"add: {self._nodes[value.number].step} has a value only if it "
-                    f"has succeeded, and when={when!r}; current().results() has what "
-                    "there is. Nothing was added"
-                )
-        if when != "succeeded" and not self._numbers(after):
+        if when != "succeeded" and not conditions:
             raise UsageError(
                 f"add: when={when!r} says how the steps in after= must have ended; "
                 "name some. Nothing was added"
             )
+        if isinstance(call, Part):
+            inner: Flow = call._as_flow()  # noqa: SLF001 - its other half
+            return self._add_whole(inner, conditions, name)
+        job = self._checked(call, "add")
+        for number, one in self._needed(call).items():
+            if conditions.setdefault(number, one) != one:
+                raise UsageError(
+                    f"add: {self._nodes[number].step} has a value only if it has "
+                    f"succeeded, and when={when!r}; current().results() has what "
+                    "there is. Nothing was added"
+                )
         step = self._step(name, job.kind, many=False)
-        self._nodes.append(_Node(step, conditions, (call,)))
+        self._nodes.append(Node(step, conditions, (call,), self._origin))
         return step
 
     def add_many(
@@ -185,7 +191,7 @@ class Flow:
             )
         conditions = self._conditions(after, when)
         step = self._step(name, "", many=True)
-        self._nodes.append(_Node(step, conditions, calls))
+        self._nodes.append(Node(step, conditions, calls, self._origin))
         return step
 
     def wait_for(
@@ -222,14 +228,9 @@ class Flow:
         conditions = self._conditions(after, when)
         step = self._step(name, name, many=False)
         timeout_ms = None if timeout_s is None else max(1, round(timeout_s * 1000))
-        waiting = NewJob(
-            kind=kind,
-            pool=_POOL,
-            payload=b"{}",
-            priority=self._priority,
-            tenant=self._tenant,
-        )
-        self._nodes.append(_Node(step, conditions, (waiting,), True, timeout_ms))
+        waiting = NewJob(kind=kind, pool=_POOL, payload=b"{}")
+        node = Node(step, conditions, (waiting,), self._origin, True, timeout_ms)
+        self._nodes.append(node)
         return step
 
     def on_success(self, call: Call[R], /, *, name: str | None = None) -> Step[R]:
@@ -278,7 +279,7 @@ class Flow:
             raise UsageError(f"{self._spent}; build another one. Nothing was stored")
         if not self._nodes:
             raise UsageError("the flow has no steps; add() some. Nothing was stored")
-        if any(iter(node.calls) is node.calls for node in self._nodes):
+        if any(node.is_stream for node in self._nodes):
             self._spent = "the generators of this flow are used up"
         first, streams = [], []
         for node in self._nodes:
@@ -288,12 +289,12 @@ class Flow:
                 stream if first[-1] is None else itertools.chain(first[-1:], stream)
             )
         for node, call in zip(self._nodes, first, strict=True):
-            node.step.name = _name_of(node.step, call)
+            node.step.name = _name_of(node, call)
         flow = NewFlow(
             name=self._name,
             key=self._key,
             tenant=self._tenant,
-            failure=self._failure,
+            failure=self._failure or Failure.FAIL,
             steps=tuple(node.record() for node in self._nodes),
         )
         stored = self._gateway.enqueue_flow(flow, self._members(streams), connection)
@@ -316,67 +317,104 @@ class Flow:
         self, streams: Iterable[Iterator[Any]]
     ) -> Iterator[tuple[int, NewJob]]:
         for node, stream in zip(self._nodes, streams, strict=True):
-            number, many = node.step.number, node.step.many
+            number, many, origin = node.step.number, node.step.many, node.origin
             for index, call in enumerate(stream):
                 if isinstance(call, NewJob):
-                    yield number, call
+                    yield number, self._completed(call, origin, has_priority=False)
                     continue
                 where = "add_many" if many else "add"
-                job = self._checked(call, where, index if many else None)
-                for value in call.needs if many else ():
-                    if node.after.get(value.number) != When.SUCCEEDED:
+                job = self._checked(call, where, index if many else None, origin.flow)
+                needs = [origin.shift + value.number for value in call.needs]
+                for needed in needs if many else ():
+                    if node.after.get(needed) != When.SUCCEEDED:
                         raise UsageError(
                             f"add_many: call {index} (the first is 0) of {node.step} "
-                            f"holds the value of {self._nodes[value.number].step}, "
+                            f"holds the value of {self._nodes[needed].step}, "
                             "which is not among the steps in after= that must have "
                             "succeeded"
                             f"{_NOT_STORED}"
                         )
-                yield number, self._completed(call, job)
+                if needs and origin.shift:
+                    job = self._shifted(job, origin.shift)
+                job = self._completed(job, origin, has_priority=call.has_priority)
+                yield number, job
 
-    def _completed(self, call: Call[Any], job: NewJob) -> NewJob:
+    def _completed(self, job: NewJob, origin: Origin, *, has_priority: bool) -> NewJob:
         """Return a job with what its own options leave to the flow."""
-        tenant = self._tenant if job.tenant is None else job.tenant
-        priority = job.priority if call.has_priority else self._priority
+        tenants = (job.tenant, origin.tenant, self._tenant)
+        tenant = next((one for one in tenants if one is not None), None)
+        if has_priority:
+            return placed(job, tenant, job.priority)
+        priorities = (origin.priority, self._priority, 0)
+        priority = next(one for one in priorities if one is not None)
         return placed(job, tenant, priority)
 
-    def _checked(self, call: Any, where: str, index: int | None = None) -> NewJob:
+    def _shifted(self, job: NewJob, by: int) -> NewJob:
+        """Return a job whose arguments name the steps of this flow, not of its own."""
+        encoding = self._gateway.encoding
+        payload = shifted(encoding.decoded(job.payload, job.codec), by)
+        # Its size was checked when it was packed; a few digits more do not matter.
+        packed = encoding.payload(payload, job.kind, sys.maxsize)
+        return msgspec.structs.replace(job, payload=packed)
+
+    def _checked(
+        self,
+        call: Any,
+        where: str,
+        index: int | None = None,
+        flow: object | None = None,
+    ) -> NewJob:
         """Return the job of a call that may be a step's.
 
         Raises:
             UsageError: it may not.
         """
-        problem = self._problem(call)
+        problem = _problem(call, flow or self)
         if problem:
             at = "" if index is None else f" call {index} (the first is 0):"
             raise UsageError(f"{where}:{at} {problem}{_NOT_STORED}")
         job: NewJob = call.packed
         return job
 
-    def _problem(self, call: Any) -> str:
-        if not isinstance(call, Call):
-            return (
-                f"expected a call, such as handler.call(...), got {type(call).__name__}"
-            )
-        job = call.packed
-        if job.key is not None or job.unique is not None:
-            return (
-                f"key= and unique= of {job.kind} do not go with flows: the flow has "
-                "a key, jobs.flow(name, key=...)"
-            )
-        if job.run_at_ms is not None:
-            return (
-                f"run_at= of {job.kind} does not go with flows: nobody knows when the "
-                "step is reached; run_in= counts from then"
-            )
-        if call.connection is not None:
-            return (
-                f"connection= of {job.kind} does not go with flows, which are stored "
-                "as a whole: flow.enqueue(connection=...)"
-            )
-        if any(value.flow is not self for value in call.needs):
-            return f"{job.kind} is called with the value of a step of another flow"
-        return ""
+    def _add_whole(
+        self, inner: Flow, conditions: Mapping[int, When], name: str | None
+    ) -> Whole[Any]:
+        """Copy the steps of another flow; return the step that stands for them."""
+        name = checked_text(name, "name") or inner._name
+        if problem := self._problem_within(inner):
+            raise UsageError(f"add: {inner!r} {problem}; nothing was added")
+        first = len(self._nodes)
+        within = Origin(self, first, f"{name}/", inner._tenant, inner._priority)
+        nodes, whole = copied(inner._nodes, within, name, conditions)
+        for node in nodes:
+            checked_text(node.step.name or None, "name")
+        if any(node.is_stream for node in nodes):
+            inner._spent = f"the generators of this flow went to {self!r}"
+        self._failure = self._failure or inner._failure
+        self._nodes += nodes
+        self._wholes |= {last.number: whole for last in whole.lasts}
+        return whole
+
+    def _problem_within(self, inner: Flow) -> str:
+        """Return why another flow cannot be added to this one; "": it can."""
+        failure = self._failure or Failure.FAIL
+        fits = inner._failure in (None, failure)
+        is_used = inner._spent and any(node.is_stream for node in inner._nodes)
+        problems = {
+            "is this flow itself": inner is self,
+            "is of another JobPool": inner._gateway is not self._gateway,
+            "has a key, which only a flow has that is stored by itself": inner._key,
+            "has no steps but hooks; add() some": all(
+                node.step.hook is not None for node in inner._nodes
+            ),
+            f"has failure={str(inner._failure)!r}, and this flow {str(failure)!r}, "
+            "which holds for all steps of a stored flow": not fits,
+            f"is used up: {inner._spent}; build another one": is_used,
+        }
+        return next((one for one, is_so in problems.items() if is_so), "")
+
+    def _as_flow(self) -> Flow:
+        return self
 
     def _add_hook(self, call: Call[R], hook: Hook, name: str | None) -> Step[R]:
         job = self._checked(call, f"on_{hook}")
@@ -386,7 +424,7 @@ class Flow:
                 "current().results() has those of the flow. Nothing was added"
             )
         step = self._step(name, job.kind, many=False, hook=hook)
-        self._nodes.append(_Node(step, {}, (call,)))
+        self._nodes.append(Node(step, {}, (call,), self._origin))
         return step
 
     def _step(
@@ -397,16 +435,26 @@ class Flow:
 
     def _conditions(self, after: Steps, when: str) -> dict[int, When]:
         condition = _one_of(when, When, "when")
-        return dict.fromkeys(self._numbers(after), condition)
+        found: dict[int, When] = {}
+        for step in self._steps(after):
+            whole = step if isinstance(step, Whole) else None
+            found |= whole.conditions(condition) if whole else {step.number: condition}
+        return found
 
-    def _numbers(self, after: Steps) -> list[int]:
+    def _needed(self, call: Call[Any]) -> dict[int, When]:
+        """Return what must have succeeded for the values that a call holds."""
+        numbers = [value.number for value in call.needs]
+        steps = [self._wholes.get(one, self._nodes[one].step) for one in numbers]
+        return self._conditions(steps, "succeeded")
+
+    def _steps(self, after: Steps) -> list[Step[Any]]:
         steps: Any = (after,) if isinstance(after, Step) else after
         if not isinstance(steps, Iterable):
             raise UsageError(
                 f"after: expected steps of this flow, got {type(after).__name__}; "
                 "nothing was added"
             )
-        numbers = []
+        found = []
         for step in steps:
             if not isinstance(step, Step) or not step.is_of(self):
                 raise UsageError(
@@ -418,14 +466,46 @@ class Flow:
                     f"after: {step!r} is a hook, which runs once all steps have "
                     "ended; nothing was added"
                 )
-            numbers.append(step.number)
-        return numbers
+            found.append(step)
+        return found
 
 
-def _name_of(step: Step[Any], first: Any) -> str:
+def _name_of(node: Node, first: Any) -> str:
+    """Return a step's name; without one, the kind of its first job.
+
+    Raises:
+        UsageError: it is too long; nothing was stored.
+    """
+    step = node.step
     if step.name:
         return step.name
-    return first.packed.kind if isinstance(first, Call) else f"step {step.number}"
+    kind = first.packed.kind if isinstance(first, Call) else f"step {step.number}"
+    return checked_text(node.origin.prefix + kind, "name") or kind
+
+
+def _problem(call: Any, flow: object) -> str:
+    """Return why a call that was made for a flow cannot be in one; "": it can."""
+    if not isinstance(call, Call):
+        return f"expected a call, such as handler.call(...), got {type(call).__name__}"
+    job = call.packed
+    if job.key is not None or job.unique is not None:
+        return (
+            f"key= and unique= of {job.kind} do not go with flows: the flow has "
+            "a key, jobs.flow(name, key=...)"
+        )
+    if job.run_at_ms is not None:
+        return (
+            f"run_at= of {job.kind} does not go with flows: nobody knows when the "
+            "step is reached; run_in= counts from then"
+        )
+    if call.connection is not None:
+        return (
+            f"connection= of {job.kind} does not go with flows, which are stored "
+            "as a whole: flow.enqueue(connection=...)"
+        )
+    if any(value.flow is not flow for value in call.needs):
+        return f"{job.kind} is called with the value of a step of another flow"
+    return ""
 
 
 E = TypeVar("E", bound=StrEnum)

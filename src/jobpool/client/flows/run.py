@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from jobpool.client.flows.step import Step
+from jobpool.client.flows.within import last_steps
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import Handler
 from jobpool.client.job import Job, operate, polled, read_timeout
@@ -168,16 +169,26 @@ class FlowRun(Generic[R_co]):
             detail = self.info()
             if row.state is not FlowState.SUCCEEDED:
                 raise self._unsuccessful(detail, f"has {_ENDED[row.state]}")
-            stored, many = _sink(detail), None
+            lasts, many = last_steps(detail.steps), None
         else:
             detail, stored = self._ended_step(step, timeout)
+            if stored.state is StepState.SKIPPED or stored.failed:
+                how = (
+                    "was skipped" if stored.state is StepState.SKIPPED else "has failed"
+                )
+                raise self._unsuccessful(
+                    detail, f"has no result of {stored.name}, which {how}"
+                )
+            lasts = last_steps(detail.steps, stored.number)
             many = step.many if isinstance(step, Step) else None
-        if stored.state is StepState.SKIPPED or stored.failed:
-            how = "was skipped" if stored.state is StepState.SKIPPED else "has failed"
-            raise self._unsuccessful(
-                detail, f"has no result of {stored.name}, which {how}"
+        if len(lasts) != 1:
+            names = ", ".join(one.name for one in lasts[:_NAMED_MAX])
+            of = f"flow {detail.row.id}" if step is None else f"{step!r}"
+            raise UsageError(
+                f"result: {len(lasts)} steps of {of} have no other after them "
+                f"({names}); name one: run.result(step)"
             )
-        values = list(self._results((stored.number,), self._decoded))
+        values = list(self._results((lasts[0].number,), self._decoded))
         if many is None:
             many = len(values) != 1
         return values if many else values[0]
@@ -419,25 +430,6 @@ class FlowRun(Generic[R_co]):
 
 
 _ENDED = {FlowState.FAILED: "failed", FlowState.CANCELED: "been canceled"}
-
-
-def _sink(detail: FlowDetail) -> StepRow:
-    """Return the one plain step that no other is after.
-
-    Raises:
-        UsageError: there are several.
-    """
-    before = {number for step in detail.steps for number, _ in step.after}
-    last = [
-        step for step in detail.steps if step.hook is None and step.number not in before
-    ]
-    if len(last) != 1:
-        names = ", ".join(step.name for step in last[:_NAMED_MAX])
-        raise UsageError(
-            f"result: {len(last)} steps of flow {detail.row.id} have no other after "
-            f"them ({names}); name one: run.result(step)"
-        )
-    return last[0]
 
 
 def found_flow(gateway: Gateway, ref: int | str) -> EnqueuedFlow:

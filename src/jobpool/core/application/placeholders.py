@@ -11,6 +11,7 @@ an encoded one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ import msgspec
 MARKER = "$jobpool.step"
 """The only key of the object that stands for results."""
 _MARKER = MARKER.encode()
+_PACKED = re.compile(rb'({"%b":\[?)(\d+)' % re.escape(_MARKER))
+"""A placeholder as it is packed, up to its number. Within a text each of these quotes
+has a backslash before it, so that no text looks like one."""
 
 
 class NoResult(Exception):
@@ -66,6 +70,16 @@ def filled(payload: bytes, results: Mapping[int, Sequence[bytes]]) -> bytes:
     if _MARKER not in payload:
         return payload
     return msgspec.json.encode(_filled(msgspec.json.decode(payload), results))
+
+
+def shifted(payload: bytes, by: int) -> bytes:
+    """Return a payload whose placeholders stand for steps of other numbers.
+
+    Args:
+        payload: arguments as JSON, as a client has packed them.
+        by: what is added to the number of each step.
+    """
+    return _PACKED.sub(lambda found: b"%b%d" % (found[1], int(found[2]) + by), payload)
 
 
 def markers_in(value: Any) -> Iterator[Any]:
