@@ -5,18 +5,22 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from jobpool.core.jobs.flow import FlowState
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreUnavailable
 from jobpool.store.operations.flows import enqueue
+from jobpool.store.records.operating import Replay
 from support.postgres.server import query_of, server
 from support.store.flows import (
+    died,
     run_to_end,
     settle_all,
     state,
     states,
     step,
     store_flow,
+    unfinished,
 )
-from support.store.storing import begin_run, lease, succeeded
+from support.store.storing import begin_run, lease, lease_one, new_job, succeeded
 from support.waiting import wait_until
 
 PATIENCE_S = 30
@@ -114,6 +118,28 @@ def test_a_cancel_asks_those_to_stop_whose_rows_others_held(store, other):
     while store.fold().is_short:
         pass
     assert state(store, flow) == "canceled"
+
+
+def test_no_job_is_let_run_again_in_a_step_that_ends_just_then(store, other):
+    """It would wait for ever: whoever lets it run waits for the fold first."""
+    flow = store_flow(store, step(0), step(1, 0))
+    failed = lease_one(store)
+    store.settle([died(failed)])
+    replay = Replay(job_id=failed.id, new=new_job())
+    with ThreadPoolExecutor(2) as threads, server().connect(store.url) as hand:
+        with other.transaction():
+            other.fold()
+            revived = threads.submit(store.revive, [failed.id], [JobState.DEAD])
+            replayed = threads.submit(store.replay, [replay])
+            wait_until(
+                lambda: hand.execute(WAITING).fetchone()[0],
+                PATIENCE_S,
+                "one of the two waits for the fold, the other for it",
+            )
+        assert revived.result(PATIENCE_S) == 0
+        assert replayed.result(PATIENCE_S) == [None]
+    assert state(store, flow) == "failed"
+    assert unfinished(store, flow) == []
 
 
 def test_whoever_takes_over_a_key_leaves_no_member_without_its_step(

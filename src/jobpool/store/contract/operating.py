@@ -28,7 +28,8 @@ class Operating(Protocol):
 
         A job whose unique text is held by another unfinished job stays as it is, and
         so does one that another job has replaced, and a member of a step that has
-        ended: see `retry_flow`.
+        ended: see `retry_flow`. A member of a step that has not waits until a fold
+        opens it: the steps before it may not have ended, or its flow is paused.
 
         Args:
             ids: the jobs.
@@ -48,7 +49,8 @@ class Operating(Protocol):
         Returns:
             The new job's id for each; None: nothing was changed for this one. Its job
             does not exist, has not ended, or was replaced or erased; it is a member of
-            a step that has ended; or another job holds the key or the unique text.
+            a step that has ended, or has added others to its step; or another job
+            holds the key or the unique text.
 
         Raises:
             UsageError: a new job cannot be stored.

@@ -15,8 +15,9 @@ from jobpool.core.rules.lifecycle import TRANSITIONS, JobEvent
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.enqueue import Enqueueing
+from jobpool.store.memory.flows.alone import has_added, is_settled, placed
 from jobpool.store.memory.set_apart.misfits import MisfitKeeping
-from jobpool.store.memory.tables.rows import NOTHING_SPENT, Row
+from jobpool.store.memory.tables.rows import Row, revived
 from jobpool.store.records.operating import (
     AuditEntry,
     AuditFilter,
@@ -75,33 +76,16 @@ class Operating(Enqueueing, MisfitKeeping):
                     continue
                 if self._unique_is_taken(row):
                     continue
-                if row.replaced_by is not None or self._is_settled(row):
+                if row.replaced_by is not None or is_settled(self._database, row):
                     continue
                 following = TRANSITIONS[row.state][JobEvent.REVIVE]
                 if following is not None:
-                    self._database.put_job(row, revived(row, following, now_ms))
+                    fresh = revived(row, following, now_ms)
+                    self._database.put_job(row, placed(self._database, fresh))
                     self._forget_misfits([job_id])
                     self._reopen_tick(row)
                     count += 1
         return count
-
-    def _is_settled(self, row: Row) -> bool:
-        """Say whether a job is of a step that has ended, or of an external one.
-
-        The one begins anew only by a retry of its flow; the other nobody can run.
-        """
-        step = None if row.step is None else self._database.steps.get(row.step)
-        return step is not None and (
-            step.external or (step.hook is None and step.has_ended)
-        )
-
-    def _has_added(self, row: Row) -> bool:
-        """Say whether a job has added members to its step."""
-        if row.step is None:
-            return False
-        jobs = self._database.jobs
-        members = map(jobs.__getitem__, jobs.members.get(row.step, ()))
-        return any(member.added_by == row.id for member in members)
 
     def replay(self, replays: Sequence[Replay]) -> list[int | None]:
         """See `Store.replay`."""
@@ -117,9 +101,9 @@ class Operating(Enqueueing, MisfitKeeping):
         old = table.get(replay.job_id)
         if old is None or old.state in UNFINISHED or old.replaced_by is not None:
             return None
-        if not old.new.payload or self._is_settled(old):  # it was erased, or cannot run
+        if not old.new.payload:  # it was erased
             return None
-        if self._has_added(old):  # which would be added twice
+        if is_settled(self._database, old) or has_added(self._database, old):
             return None
         by_key = None if new.key is None else table.by_key.get((new.kind, new.key))
         if by_key not in {None, old.id}:
@@ -138,7 +122,7 @@ class Operating(Enqueueing, MisfitKeeping):
             generation=old.generation,
             added_by=old.added_by,
         )
-        self._database.put_job(row, made)
+        self._database.put_job(row, placed(self._database, made))
         self._reopen_tick(made)
         self._database.put_job(
             without_key, _replace(without_key, replaced_by=stored.id, tick=None)
@@ -400,20 +384,3 @@ def _erased(row: Row, reason: str) -> Row:
         generation=row.generation,
         added_by=row.added_by,
     )
-
-
-def revived(row: Row, state: JobState, now_ms: int) -> Row:
-    """Return a job with fresh counters, due at *now_ms*."""
-    fresh: Row = _replace(
-        row,
-        state=state,
-        run_at_ms=now_ms,
-        finished_at_ms=None,
-        expires_at_ms=None,
-        spent=NOTHING_SPENT,
-        reset_attempt=row.attempt,
-        snoozes=0,
-        snoozed_since_ms=None,
-        throttled=None,
-    )
-    return fresh

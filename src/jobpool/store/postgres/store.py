@@ -131,6 +131,7 @@ class PostgresStore(
     _LOCK_GONE = "lock_gone_runs"
     _END_GONE = "end_unaware"
     _LOCK_JOBS = "lock_jobs"
+    _LOCK_FLOWS_OF = "wait_for_flows_of"
     _LOCK_TEXTS = "lock_texts"
     _HOLD_JOBS = "hold_jobs"
     _LOCK_SUSPECTS = "lock_suspects"

@@ -11,10 +11,9 @@ from jobpool.core.rules.lifecycle import JobEvent, after
 from jobpool.store.memory.enqueue import new_row
 from jobpool.store.memory.flows.fold import BAD
 from jobpool.store.memory.flows.operating import FlowOperating
-from jobpool.store.memory.operate import revived
 from jobpool.store.memory.set_apart.misfits import MisfitKeeping
 from jobpool.store.memory.tables.flows import Flow, Step
-from jobpool.store.memory.tables.rows import Row
+from jobpool.store.memory.tables.rows import Row, revived
 from jobpool.store.operations.flows.retry import erased, first_adders, unfinished
 
 _replace = msgspec.structs.replace

@@ -262,3 +262,20 @@ def job_from(
         postponements=shared.postponements,
         follows=follows,
     )
+
+
+def revived(row: Row, state: JobState, now_ms: int) -> Row:
+    """Return a job with fresh counters, due at *now_ms*."""
+    fresh: Row = msgspec.structs.replace(
+        row,
+        state=state,
+        run_at_ms=now_ms,
+        finished_at_ms=None,
+        expires_at_ms=None,
+        spent=NOTHING_SPENT,
+        reset_attempt=row.attempt,
+        snoozes=0,
+        snoozed_since_ms=None,
+        throttled=None,
+    )
+    return fresh

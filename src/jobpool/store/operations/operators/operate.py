@@ -57,8 +57,7 @@ class Operating(Replaying, Restoring):
 
     def _revive(self, wanted: str, states: Sequence[JobState]) -> int:
         with self._database.writing() as session:
-            if self._LOCK_JOBS:
-                session.rows(self._LOCK_JOBS, ids=wanted)
+            self._lock_again(session, wanted)
             now_ms = self._database.now_ms(session)
             revived = session.run(
                 "revive_jobs",
@@ -69,6 +68,7 @@ class Operating(Replaying, Restoring):
             if revived:
                 session.run("forget_misfits", ids=wanted)
                 session.run("reopen_ticks", ids=wanted)
+                session.run("note_waiting", ids=wanted)
             self._depth.add(session, revived)
         return revived
 

@@ -21,6 +21,8 @@ class Replaying(Repairing, Enqueueing):
 
     _LOCK_JOBS: ClassVar[str | None] = None
     """The query that locks jobs until the commit, where there are other writers."""
+    _LOCK_FLOWS_OF: ClassVar[str | None] = None
+    """The same for flows of jobs."""
 
     def replay(self, replays: Sequence[Replay]) -> list[int | None]:
         """See `Store.replay`."""
@@ -39,12 +41,21 @@ class Replaying(Repairing, Enqueueing):
             check_new_jobs(
                 [one.new for one in replays], self._database.known_ms(session)
             )
-            if self._LOCK_JOBS:
-                session.rows(self._LOCK_JOBS, ids=wanted)
+            self._lock_again(session, wanted)
             free = {job_id for (job_id,) in session.rows("replayable", ids=wanted)}
             chosen = _without_conflicts(session, replays, free)
             made = self._replace(session, chosen) if chosen else {}
         return [made.pop(one.job_id, None) for one in replays]
+
+    def _lock_again(self, session: Session, wanted: str) -> None:
+        """Lock jobs that are to run again, and first their flows, as folds do.
+
+        So their steps do not end meanwhile: in one that has ended a job would wait for
+        ever.
+        """
+        for query in (self._LOCK_FLOWS_OF, self._LOCK_JOBS):
+            if query:
+                session.rows(query, ids=wanted)
 
     def _replace(
         self, session: Session, chosen: Sequence[Replay]
@@ -73,6 +84,7 @@ class Replaying(Repairing, Enqueueing):
         session.run("link_to_replaced", rows=links)
         session.run("pass_ticks_on", rows=links)
         session.run("link_to_replays", rows=links)
+        session.run("note_waiting", ids=as_json(stored))
         return dict(zip(ids, stored, strict=True))
 
 

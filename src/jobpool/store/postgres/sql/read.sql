@@ -212,6 +212,19 @@ SELECT
 FROM jobpool.newest_kinds AS newest
 ORDER BY kind
 
+-- name: wait_for_flows_of
+-- Of jobs: whoever folds them has ended.
+SELECT f.id
+FROM jobpool.flows AS f
+WHERE f.id IN (
+  SELECT s.flow
+  FROM jsonb_array_elements_text(%(ids)s::jsonb) AS wanted
+  JOIN jobpool.jobs AS j ON j.id = wanted.value::bigint
+  JOIN jobpool.steps AS s ON s.id = j.step
+)
+ORDER BY f.id
+FOR UPDATE
+
 -- name: lock_jobs
 -- Locked in one order, so that operators never deadlock; the next statements decide on
 -- rows that no longer change.
@@ -243,9 +256,19 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
 -- name: revive_jobs
 -- A job whose unique text is held by another stays as it is. So does one that another
 -- job has replaced, one whose arguments were erased, one of an external step, which
--- nobody can run, and one of a step that has ended: `retry_flow` begins that anew.
+-- nobody can run, and one of a step that has ended: `retry_flow` begins that anew. Of a
+-- step that has not ended it waits until a fold opens it.
 WITH wanted AS MATERIALIZED (
-  SELECT j.id, j.kind, j.unique_text, j.finished_at_ms
+  SELECT
+    j.id,
+    j.kind,
+    j.unique_text,
+    j.finished_at_ms,
+    EXISTS (
+      SELECT 1
+      FROM jobpool.steps AS o
+      WHERE o.id = j.step AND o.state IN ('closed', 'ready', 'skipping')
+    ) AS waits
   FROM jobpool.jobs AS j
   WHERE j.id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
     AND j.state IN (SELECT value FROM jsonb_array_elements_text(%(states)s::jsonb))
@@ -269,8 +292,8 @@ ranked AS (
 )
 UPDATE jobpool.jobs AS j
 SET
-  state = 'runnable',
-  run_at_ms = %(now_ms)s,
+  state = CASE WHEN ranked.waits THEN 'waiting' ELSE 'runnable' END,
+  run_at_ms = CASE WHEN ranked.waits THEN j.created_at_ms ELSE %(now_ms)s END,
   finished_at_ms = NULL,
   expires_at_ms = NULL,
   failures = 0,
@@ -298,6 +321,16 @@ WHERE j.id = ranked.id
       )
     )
   )
+
+-- name: note_waiting
+-- Steps of jobs that wait are to be looked at.
+INSERT INTO jobpool.flow_notes (step)
+SELECT DISTINCT w.step
+FROM jobpool.jobs AS w
+WHERE w.id = ANY (
+    ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  )
+  AND w.step IS NOT NULL AND w.state || '' = 'waiting'
 
 -- name: pause
 -- Nothing, if it is paused already, with the same end and no other note.

@@ -38,10 +38,19 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
 
 -- name: link_to_replaced
 -- :rows holds [new id, old id]. The new job takes over the tick of a schedule, and runs in
--- the same trace, and alone if the old one did.
+-- the same trace, and alone if the old one did. Of a step that has not ended it waits until
+-- a fold opens it.
 UPDATE jobpool.jobs AS new
 SET replays = old.id, tick = old.tick, trace = old.trace, solo = old.solo,
-  step = old.step, generation = old.generation, added_by = old.added_by
+  step = old.step, generation = old.generation, added_by = old.added_by,
+  state = CASE
+    WHEN EXISTS (
+      SELECT 1
+      FROM jobpool.steps AS o
+      WHERE o.id = old.step AND o.state IN ('closed', 'ready', 'skipping')
+    ) THEN 'waiting'
+    ELSE new.state
+  END
 FROM jsonb_array_elements(%(rows)s::jsonb) AS made
 JOIN jobpool.jobs AS old ON old.id = (made.value ->> 1)::bigint
 WHERE new.id = (made.value ->> 0)::bigint

@@ -201,10 +201,25 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 -- OR IGNORE: a job whose unique text is held by another stays as it is. So does one that
 -- another job has replaced, one whose arguments were erased, one of an external step,
 -- which nobody can run, and one of a step that has ended: `retry_flow` begins that anew.
+-- Of a step that has not ended it waits until a fold opens it.
 UPDATE OR IGNORE jobpool_jobs
 SET
-  state = 'runnable',
-  run_at_ms = :now_ms,
+  state = CASE
+    WHEN EXISTS (
+      SELECT 1
+      FROM jobpool_steps AS o
+      WHERE o.id = jobpool_jobs.step AND o.state IN ('closed', 'ready', 'skipping')
+    ) THEN 'waiting'
+    ELSE 'runnable'
+  END,
+  run_at_ms = CASE
+    WHEN EXISTS (
+      SELECT 1
+      FROM jobpool_steps AS o
+      WHERE o.id = jobpool_jobs.step AND o.state IN ('closed', 'ready', 'skipping')
+    ) THEN created_at_ms
+    ELSE :now_ms
+  END,
   finished_at_ms = NULL,
   expires_at_ms = NULL,
   failures = 0,
@@ -231,6 +246,14 @@ WHERE id IN (SELECT value FROM json_each(:ids))
     WHERE s.id = jobpool_jobs.step
       AND (s.is_external OR (s.hook IS NULL AND s.state IN ('done', 'skipped')))
   )
+
+-- name: note_waiting
+-- Steps of jobs that wait are to be looked at.
+INSERT OR IGNORE INTO jobpool_flow_notes (step)
+SELECT w.step
+FROM json_each(:ids) AS wanted
+CROSS JOIN jobpool_jobs AS w ON w.id = wanted.value
+WHERE w.step IS NOT NULL AND +w.state = 'waiting'
 
 -- name: pause
 -- Nothing, if it is paused already, with the same end and no other note.

@@ -35,10 +35,19 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND key IS NOT NULL
 
 -- name: link_to_replaced
 -- :rows holds [new id, old id]. The new job takes over the tick of a schedule, and runs in
--- the same trace, and alone if the old one did.
+-- the same trace, and alone if the old one did. Of a step that has not ended it waits until
+-- a fold opens it.
 UPDATE jobpool_jobs
 SET replays = old.id, tick = old.tick, trace = old.trace, solo = old.solo,
-  step = old.step, generation = old.generation, added_by = old.added_by
+  step = old.step, generation = old.generation, added_by = old.added_by,
+  state = CASE
+    WHEN EXISTS (
+      SELECT 1
+      FROM jobpool_steps AS o
+      WHERE o.id = old.step AND o.state IN ('closed', 'ready', 'skipping')
+    ) THEN 'waiting'
+    ELSE jobpool_jobs.state
+  END
 FROM json_each(:rows) AS made
 CROSS JOIN jobpool_jobs AS old
 WHERE jobpool_jobs.id = json_extract(made.value, '$[0]')
