@@ -304,6 +304,44 @@ def connected(site):
     return psycopg.connect(libpq_url(site.url), autocommit=True)
 
 
+@pytest.mark.parametrize("how", ["", "segfault"])
+def test_a_flow_within_another_runs_and_whatever_waits_for_it_follows_its_end(
+    site, shop, how
+):
+    """Its results are arguments of what is after it, through the codec as well."""
+    report = shop.jobs.flow("report")
+    pages = report.add_many(shop.render.call(name, DAY) for name in NAMES)
+    report.add(shop.total.call(pages.value, extra=1))
+    if how:
+        report.add(shop.dies.call(how), after=pages)
+    report.on_failure(shop.hear.call("told"))
+    report.on_success(shop.hear.call("thanked"))
+    inner = shop.jobs.flow("inner")
+    row = inner.add(shop.jobs.chain(shop.publish.call(2)).then(shop.hear.rest("-a")))
+    inner.add(shop.hear.call(row.value, more="-b"))
+    flow = shop.jobs.flow("outer")
+    whole = flow.add(report, after=flow.add(inner), name="day")
+    if how:
+        flow.add(shop.hear.call("next"), after=whole)
+    else:
+        flow.add(shop.publish.call(whole.value))
+    flow.add(shop.hear.call("refund"), after=whole, when="failed")
+    run = flow.enqueue()
+    state = run.wait(PATIENCE_S)
+    heard = ["report:", "2-a", "report:", "2-a-b"]
+    if how:
+        assert state is FlowState.FAILED
+        assert ledger(site) == sorted([*heard, "refund", "told"])
+        with pytest.raises(FlowUnsuccessful, match=r"day, which has failed.*day/dies"):
+            run.result(whole)
+    else:
+        assert state is FlowState.SUCCEEDED
+        assert ledger(site) == sorted([*heard, "thanked"])
+        assert run.result("day") == run.result(whole) == run.result("day/total") == 15
+        assert run.result() == "report: 15"
+        assert run.result("inner") == "report: 2-a-b"
+
+
 def test_people_end_a_step_that_waits_for_them(shop):
     """Once it is reached, and once; the result is what they say."""
     flow = shop.jobs.flow("pay")

@@ -204,6 +204,15 @@ def test_a_retry_runs_what_had_failed_within_and_what_is_after_it(runs, seed):
     assert run.state == "succeeded"
 
 
+def test_a_compensation_that_was_not_needed_is_not_the_last_step(runs):
+    """The result of the flow is that of the last step that ran."""
+    flow = runs.jobs.flow("order")
+    shipped = flow.add(runs.call("shipped"))
+    flow.add(runs.call("refund"), after=shipped, when="failed")
+    run, _ = runs.run(flow, ())
+    assert run.result() == "shipped"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_result_of_a_flow_is_found_within_as_it_is_without(runs, seed):
     """That of the one last step, by the handle of the whole, its name or none."""

@@ -173,9 +173,8 @@ class FlowRun(Generic[R_co]):
         else:
             detail, stored = self._ended_step(step, timeout)
             if stored.state is StepState.SKIPPED or stored.failed:
-                how = (
-                    "was skipped" if stored.state is StepState.SKIPPED else "has failed"
-                )
+                was_skipped = stored.state is StepState.SKIPPED and stored.jobs
+                how = "was skipped" if was_skipped else "has failed"
                 raise self._unsuccessful(
                     detail, f"has no result of {stored.name}, which {how}"
                 )

@@ -110,7 +110,11 @@ def counted_many(number: int, noun: str) -> str:
 
 def state_word(step: StepRow) -> str:
     """Return a step's state in one word, as people ask for it."""
-    if step.state is StepState.DONE and step.failed:
+    # Without jobs, there is nothing of it that was skipped: it stands for other steps.
+    has_ended = step.state is StepState.DONE or (
+        step.state is StepState.SKIPPED and not step.jobs
+    )
+    if has_ended and step.failed:
         return "failed"
     if step.state is not StepState.READY:
         return step.state.value

@@ -67,6 +67,9 @@ def test_a_bar_has_its_width_and_hides_nothing(jobs, width):
     assert ("░" in drawn) == bool(unfinished & set(jobs))
 
 
+NONE_RUN = {JobState.CANCELED: 1}
+
+
 @pytest.mark.parametrize(
     ("step", "word"),
     [
@@ -77,11 +80,16 @@ def test_a_bar_has_its_width_and_hides_nothing(jobs, width):
         (step_row(0, "a", StepState.SKIPPING), "skipping"),
         (step_row(0, "a", StepState.DONE), "done"),
         (step_row(0, "a", StepState.DONE, failed=True), "failed"),
-        (step_row(0, "a", StepState.SKIPPED, failed=True), "skipped"),
+        (step_row(0, "a", StepState.SKIPPED, jobs=NONE_RUN, failed=True), "skipped"),
+        (step_row(0, "a", StepState.SKIPPED, jobs={}, failed=True), "failed"),
+        (step_row(0, "a", StepState.SKIPPED, jobs={}), "skipped"),
     ],
 )
 def test_each_state_has_a_word(step, word):
-    """What is done and failed is failed; what was skipped was skipped, however."""
+    """What is done and failed is failed; what was skipped was skipped, however.
+
+    But without jobs it stands for other steps, and has failed as they have.
+    """
     assert state_word(step) == word
 
 
