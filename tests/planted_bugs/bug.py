@@ -45,6 +45,15 @@ class Edit(NamedTuple):
     new: str
 
 
+class SuiteBug(NamedTuple):
+    """A bug, and the tests that it must not pass."""
+
+    name: str
+    promise: Promise
+    tests: str
+    edits: tuple[Edit, ...]
+
+
 class Bug(NamedTuple):
     """A planted bug, however it is planted."""
 

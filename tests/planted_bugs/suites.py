@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
-from planted_bugs.bug import Edit, Promise
+from planted_bugs.bug import Edit, Promise, SuiteBug
+from planted_bugs.flow_suites import FLOW_BUGS
 from planted_bugs.sowing import sown
 
 TOP = Path(__file__).parents[2]
@@ -15,15 +15,6 @@ QUIETLY = ("-q", "-x", "-p", "no:cacheprovider")
 RUN_S_MAX = 300
 FAILED = 1
 """How pytest ends when tests have failed; other codes say that it could not run."""
-
-
-class SuiteBug(NamedTuple):
-    """A bug, and the tests that it must not pass."""
-
-    name: str
-    promise: Promise
-    tests: str
-    edits: tuple[Edit, ...]
 
 
 SUITE_BUGS = (
@@ -698,42 +689,7 @@ SUITE_BUGS = (
             ),
         ),
     ),
-    SuiteBug(
-        "one edge that holds opens a step",
-        Promise.BOUNDED_PATHS,
-        "tests/unit/core/rules/test_flows.py",
-        (
-            Edit(
-                "core/rules/flows.py",
-                "    if all(held for held, _ in edges):",
-                "    if any(held for held, _ in edges):",
-            ),
-        ),
-    ),
-    SuiteBug(
-        "a step's end is not told to the steps behind it",
-        Promise.BOUNDED_PATHS,
-        "tests/store/memory/test_flow_model.py",
-        (
-            Edit(
-                "store/memory/flows/fold.py",
-                "            self._database.note_step(edge.step)\n",
-                "            del edge\n",
-            ),
-        ),
-    ),
-    SuiteBug(
-        "a fold forgets what it has left for later",
-        Promise.BOUNDED_PATHS,
-        "tests/store/memory/test_flow_model.py",
-        (
-            Edit(
-                "store/memory/flows/fold.py",
-                "        if has_more:\n            self._database.note_step(step.id)\n",
-                "        if has_more:\n",
-            ),
-        ),
-    ),
+    *FLOW_BUGS,
 )
 
 

@@ -184,6 +184,7 @@ def test_delays_and_expiries_count_for_nothing_in_a_retry(store, clock):
     assert settle_all(store) == []
     assert end(store, flow) == "failed"
     assert store.retry_flow(flow)
+    store.fold()
     clock.advance(1000)
     assert run_to_end(store) == [[0], [1]]
     assert end(store, flow) == "succeeded"

@@ -1,0 +1,152 @@
+"""Bugs of flows that tests of one part must see."""
+
+from planted_bugs.bug import Edit, Promise, SuiteBug
+
+FLOW_BUGS = (
+    SuiteBug(
+        "one edge that holds opens a step",
+        Promise.BOUNDED_PATHS,
+        "tests/unit/core/rules/test_flows.py",
+        (
+            Edit(
+                "core/rules/flows.py",
+                "    if all(held for held, _ in edges):",
+                "    if any(held for held, _ in edges):",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a step's end is not told to the steps behind it",
+        Promise.BOUNDED_PATHS,
+        "tests/store/memory/test_flow_model.py",
+        (
+            Edit(
+                "store/memory/flows/fold.py",
+                "            self._database.note_step(edge.step)\n",
+                "            del edge\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a fold forgets what it has left for later",
+        Promise.BOUNDED_PATHS,
+        "tests/store/memory/test_flow_model.py",
+        (
+            Edit(
+                "store/memory/flows/fold.py",
+                "        if has_more:\n            self._database.note_step(step.id)\n",
+                "        if has_more:\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a retry begins a step anew that has succeeded",
+        Promise.FLOWS,
+        "tests/store/memory/test_flow_model.py",
+        (
+            Edit(
+                "core/rules/flows.py",
+                "        elif step.state is StepState.SKIPPED:\n            befores",
+                "        elif step.state is StepState.DONE:\n"
+                "            anew[number] = StepState.CLOSED\n"
+                "        elif step.state is StepState.SKIPPED:\n            befores",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a retry forgets the hooks",
+        Promise.FLOWS,
+        "tests/store/memory/test_flow_model.py",
+        (
+            Edit(
+                "core/rules/flows.py",
+                "        anew.update(dict.fromkeys(hooks, StepState.CLOSED))\n",
+                "        del hooks\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a retry leaves what was canceled before its turn",
+        Promise.FLOWS,
+        "tests/store/memory/test_flow_model.py",
+        (
+            Edit(
+                "core/rules/flows.py",
+                "if opened(befores, None) != Next(StepState.SKIPPING):",
+                "if opened(befores, None) is None:",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "members that succeeded run again beside those that failed",
+        Promise.FLOWS,
+        "tests/store/memory/test_flow_model.py",
+        (
+            Edit(
+                "store/memory/flows/retry.py",
+                "rows = [row for row in rows if row.state in BAD]",
+                "rows = [*rows]",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a step fails for members that were replaced",
+        Promise.FLOWS,
+        "tests/store/memory/test_flow_model.py",
+        (
+            Edit(
+                "store/memory/flows/fold.py",
+                "row.state in BAD and row.replaced_by is None",
+                "row.state in BAD",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a step fails for members that were replaced, in a database",
+        Promise.FLOWS,
+        "tests/store/contract/flows/test_retry.py",
+        (
+            Edit(
+                "store/sqlite/sql/flows.sql",
+                "WHERE b.step = s.id AND b.step IS NOT NULL AND b.replaced_by IS NULL",
+                "WHERE b.step = s.id AND b.step IS NOT NULL",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "results of members that were replaced are read",
+        Promise.FLOWS,
+        "tests/store/memory/test_flow_model.py",
+        (
+            Edit(
+                "store/memory/flows/reading.py",
+                "                and jobs[job_id].replaced_by is None\n",
+                "",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a flow that is retried is still to end",
+        Promise.FLOWS,
+        "tests/store/contract/flows/test_retry.py",
+        (
+            Edit(
+                "store/sqlite/sql/flow_retry.sql",
+                "SET state = 'open', ending = NULL, finished_at_ms",
+                "SET state = 'open', finished_at_ms",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "what expired expires again in a retry",
+        Promise.FLOWS,
+        "tests/store/contract/flows/test_retry.py",
+        (
+            Edit(
+                "store/sqlite/sql/flow_retry.sql",
+                "  expires_at_ms = NULL,\n",
+                "",
+            ),
+        ),
+    ),
+)
