@@ -60,6 +60,8 @@ class Prefetch:
 
     def send(self, pool: Pool) -> None:
         """Spread the backlog over the busy slots, the least full first."""
+        if not pool.backlog or not self._is_any(pool, pool.backlog[0]):
+            return  # found out before all slots are looked at
         until = {slot.number: self._until(pool, slot) for slot in pool.slots}
         gates = [gate for gate in self._gates if not gate.is_open]
         able = [slot for slot in pool.slots if len(slot.queue) < until[slot.number]]
@@ -98,14 +100,18 @@ class Prefetch:
             room = durations.ahead
             if len(job.lease.payload) > LIGHT_BYTES:
                 room = min(room, HEAVY_MAX)
-            is_one_of_many = durations.fast or len(backlog) >= pool.size
-            has_room = held + len(jobs) <= room and is_one_of_many
+            has_room = held + len(jobs) <= room and self._is_any(pool, job)
             if job.expires_s < NEVER_S or job.begin_by_s < NEVER_S or not has_room:
                 break
             if not all(gate.admits_behind(job, slot) for gate in gates):
                 break
             jobs.append(backlog.popleft())
         return jobs
+
+    def _is_any(self, pool: Pool, job: Assigned) -> bool:
+        """Say whether a job may wait in any child: it is fast, or one of many."""
+        durations = pool.durations_of(job.lease.kind)
+        return durations.fast or (durations.brisk and len(pool.backlog) >= pool.size)
 
     def _until(self, pool: Pool, slot: Slot) -> int:
         """Return how many jobs a slot may hold; 0: nothing may be sent ahead."""

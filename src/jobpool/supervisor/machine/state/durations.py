@@ -1,7 +1,8 @@
 """How long attempts took lately, and what that allows.
 
 Kinds that end within 2 ms may be sent ahead to a child. An attempt that ends within a
-tenth of a second frees its slot soon: the slot's next job may be leased already.
+tenth of a second frees its slot soon: the slot's next job may be leased already. Of
+kinds that take longer, one of many running attempts ends soon.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ AHEAD_BYTES = 2**20
 before the first is written."""
 BRIEFEST_S = 0.0001
 """What an attempt costs its slot at least, however soon its handler returns."""
+LATE_TIMES = 1.5
+"""An attempt that takes so many times longer than nearly all others is late."""
 _SAMPLES = 32
 _EVALUATE_EVERY = 8
 
@@ -39,6 +42,7 @@ class Durations:
     __slots__ = (
         "_ahead",
         "_count",
+        "_is_known",
         "_largest_bytes",
         "_recent",
         "brisk",
@@ -52,6 +56,7 @@ class Durations:
         self.fast = False
         self.brisk = False
         self.p95_s = BRISK_S
+        self._is_known = False
         self._ahead = 0
         self._largest_bytes = 0
         """The largest of their results lately; 0: all are small."""
@@ -60,6 +65,15 @@ class Durations:
     def ahead(self) -> int:
         """How many jobs may wait in a child behind one of these attempts."""
         return self._ahead if self.fast else int(self.brisk)
+
+    @property
+    def late_s(self) -> float:
+        """After how long it cannot be foreseen any more when an attempt ends."""
+        return BRISK_S if self.brisk else LATE_TIMES * self.p95_s
+
+    def ends_within(self, seconds: float) -> float:
+        """Return how likely it is that an attempt ends in so much time; 0: unknown."""
+        return min(1.0, seconds / self.p95_s) if self._is_known else 0.0
 
     def took(self, durations_s: Sequence[float]) -> None:
         """Add the durations of attempts, in order.
@@ -94,7 +108,7 @@ class Durations:
         return min(AHEAD_MAX, AHEAD_BYTES // self._largest_bytes)
 
     def _evaluate(self) -> None:
-        ranked = sorted(self._recent)
+        ranked, self._is_known = sorted(self._recent), True
         self.p95_s = ranked[int(0.95 * (len(ranked) - 1))]
         self.fast = self.p95_s < FAST_S
         self.brisk = self.p95_s < BRISK_S

@@ -36,8 +36,8 @@ BACKLOG_S = 0.064
 """Work of fast kinds that may wait in the supervisor, for each slot: 32 jobs of 2 ms,
 more of faster ones, so that one commit leases many of them."""
 RESERVE_S = 0.016
-"""Work leased for slots that are free soon, at least one job: a few times what a lease
-takes, during which they would stand still."""
+"""Work leased for slots that are free soon, at least one job for each whose attempt is
+brisk: a few times what a lease takes, during which they would stand still."""
 FIXED = "its size is fixed"
 LATE_S = 1.0
 """As long as any leased job waits for a slot."""
@@ -139,7 +139,8 @@ class Pool:
             share = 4  # the children work on while a commit leases this share
         else:
             each = max(1, int(RESERVE_S / max(self.durations.p95_s, FAST_S)))
-            most = self._free_soon(now_s) * (1 + each)  # one may wait in its child
+            brisk, others = self._ends_soon(now_s)
+            most = brisk * (1 + each) + int(others)  # one may wait in its child
             share = 2
         most = min(most, HELD_MAX, HELD_MAX_BYTES // self.heaviest_bytes)
         enough = most // share
@@ -148,15 +149,30 @@ class Pool:
         # One large request rather than many small ones, unless a slot is waiting.
         return room if room >= max(1, enough) or (free and room > 0) else 0
 
-    def _free_soon(self, now_s: float) -> int:
-        """Return how many slots run an attempt that is about to end."""
-        return sum(
-            slot.state is SlotState.BUSY
-            and (head := slot.queue[0]).started_s is not None
-            and now_s < head.started_s + BRISK_S
-            and self.durations_of(head.lease.kind).brisk
-            for slot in self.slots
-        )
+    def _ends_soon(self, now_s: float) -> tuple[int, float]:
+        """Return what runs and is about to end.
+
+        Returns:
+            How many brisk attempts, and how many of the others probably end while
+            something is leased for their slots: each takes long, but there are many.
+        """
+        brisk, others, last_s = 0, 0.0, 0.0
+        for slot in self.slots:
+            if slot.state is not SlotState.BUSY:
+                continue
+            head = slot.queue[0]
+            if head.started_s is None:
+                continue
+            last_s = max(last_s, head.started_s)
+            durations = self.durations_of(head.lease.kind)
+            if now_s >= head.started_s + durations.late_s:
+                continue
+            if durations.brisk:
+                brisk += 1
+            else:
+                others += durations.ends_within(RESERVE_S)
+        # After that, what waits is handed back (`lasts_from_s`).
+        return brisk, others if now_s < last_s + BRISK_S else 0.0
 
     def lasts_from_s(self) -> float:
         """Return when every slot will be busy for long; `NEVER_S`: not foreseeable.

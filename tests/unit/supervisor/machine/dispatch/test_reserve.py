@@ -83,6 +83,71 @@ def test_the_reserve_is_one_job_per_slot_or_little_work(
     assert reserve / 2 <= len(waiting(world)) <= reserve
 
 
+@pytest.mark.parametrize(
+    ("slots", "seconds", "reserve"), [(64, 0.2, 5), (128, 0.2, 10), (128, 3.0, 0)]
+)
+def test_of_many_attempts_that_take_longer_some_end_soon(
+    slots: int, seconds: float, reserve: int
+) -> None:
+    """So many jobs are at hand as probably end while others are leased."""
+    world = brisk(slots, seconds=seconds)
+    for _ in range(40):
+        world.job()
+    world.notify()
+    assert len(waiting(world)) == reserve
+
+
+def many_lasting(*, reserve: int) -> World:
+    """Return a world with so many jobs leased ahead of attempts of 0.2 s."""
+    world = brisk(64, seconds=0.2)
+    for _ in range(40):
+        world.job()
+    world.notify()
+    assert len(waiting(world)) == reserve
+    world.took(cmd.Lease)
+    return world
+
+
+def test_the_next_job_is_at_hand_where_many_run() -> None:
+    """It begins in the same step; the reserve is filled again for several at once."""
+    world = many_lasting(reserve=5)
+    following, *others = waiting(world)
+    world.wait(0.05)
+    world.done(7, duration_s=0.2)
+    assert running(world, 7) is following
+    assert waiting(world) == others
+    assert world.took(cmd.Lease) == []
+    world.done(8, duration_s=0.2)
+    assert [lease.wanted for lease in world.took(cmd.Lease)] == [{"cpu": 2}]
+
+
+def test_nothing_waits_where_none_of_many_has_begun_lately() -> None:
+    """They began together, and others may have free slots; it is not leased again."""
+    world = many_lasting(reserve=5)
+    held = {lease.id for lease in waiting(world)}
+    world.wait(BRISK_S)
+    assert set(handed_back(world)) == held
+    world.wait(BRISK_S)
+    assert world.took(cmd.Lease) == []
+    world.done(3, duration_s=0.2)
+    assert len(waiting(world)) == 5
+
+
+def test_an_attempt_that_lasts_much_longer_than_others_does_not_count() -> None:
+    """Of 64 only a few still run as long as usual."""
+    world = brisk(64, seconds=0.2)
+    world.wait(0.35)
+    for slot in range(8):
+        world.job()
+        world.notify()
+        world.done(slot, duration_s=0.2)
+    world.wait(0.05)
+    for _ in range(40):
+        world.job()
+    world.notify()
+    assert waiting(world) == []
+
+
 def test_one_of_many_jobs_waits_in_each_child() -> None:
     """Not even a message comes between it and the one before it."""
     world = brisk()
