@@ -9,6 +9,7 @@ from support.site.supervising import MARKER, PATIENCE_S, PRELUDE, Site, is_alive
 from support.waiting import wait_until
 
 HANDLERS = """
+VERSION = "old"
 with open(HERE / "imports", "a") as file:
     file.write(f"{os.getpid()}\\n")
 
@@ -16,12 +17,17 @@ with open(HERE / "imports", "a") as file:
 @jobs.job("cpu", kind="hold", timeout="1m")
 def hold_(gate):
     hold(gate)
-    return os.getpid()
+    return [os.getpid(), VERSION]
 
 
 @jobs.job("cpu", kind="pid")
 def pid():
     return os.getpid()
+
+
+@jobs.job("cpu", kind="version")
+def version():
+    return VERSION
 
 
 @jobs.job("io", kind="variable")
@@ -41,6 +47,18 @@ def start():
 
 
 os.register_at_fork(after_in_child=start)
+"""
+DIES_AS_IT_FORKS = """
+def die():
+    if not (HERE / "died").exists():
+        (HERE / "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+os.register_at_fork(before=die)
+"""
+NEW_CODE = """
+VERSION = "new"
 """
 POOLS = "cpu=1,io=1"
 
@@ -115,11 +133,11 @@ def test_the_death_of_the_one_that_imported_costs_nobody(site):
     both_work(site)
     assert all(map(is_alive, children))
     site.open_gate("cpu")
-    assert site.result(held[0]) == children[0]
+    assert site.result(held[0])[0] == children[0]
     wait_until(lambda: not is_alive(branch), PATIENCE_S, "the end of the former one")
     assert is_alive(children[1])
     site.open_gate("io")
-    assert site.result(held[1]) == children[1]
+    assert site.result(held[1])[0] == children[1]
     assert len(supervisor.events("zygote_failed")) == 1
 
 
@@ -140,18 +158,20 @@ def test_a_reload_imports_once_and_leaves_no_gap(site):
     supervisor = site.start("cpu=2,io=1")
     held = site.add("hold", {"gate": "open"})
     child = site.wait_begun(held).pid
-    append(site, WAITS)
+    append(site, NEW_CODE + WAITS)
     supervisor.send(signal.SIGHUP)
     wait_until(
         lambda: list(site.folder.glob("loading.*")), PATIENCE_S, "the second import"
     )
+    assert site.result(site.add("version")) == "old"
     site.finish(site.add("variable", {"name": "NOWHERE"}, pool="io"))
     site.open_gate("go")
     for pool in ("cpu", "io"):
         supervisor.wait_event("pool_reloaded", pool=pool)
+    assert site.result(site.add("version")) == "new"
     assert is_alive(child)
     site.open_gate("open")
-    assert site.result(held) == child
+    assert site.result(held) == [child, "old"]
     both_work(site)
     assert len(imports(site)) == 2
     assert len(list(site.folder.glob("loading.*"))) == 1
@@ -205,6 +225,39 @@ def test_those_that_wait_for_an_import_that_is_killed_import_themselves(site):
     supervisor.wait_ready()
     both_work(site)
     assert len(imports(site)) == 2
+
+
+def test_one_that_dies_as_it_forks_another_is_replaced(site):
+    """Its pool and the other one have zygotes in the end; one more import is made."""
+    append(site, DIES_AS_IT_FORKS)
+    supervisor = site.start("cpu=1,io=1")
+    both_work(site)
+    assert len(zygotes(site, supervisor)) == 2
+    assert len(imports(site)) == 2
+    assert supervisor.events("import_not_shared") == []
+    (failed,) = supervisor.events("zygote_failed")
+    assert failed["pool"] == "cpu"
+
+
+def test_a_zygote_killed_in_a_reload_costs_no_more_than_that(site):
+    """The new one takes over, from nobody; what runs goes on."""
+    supervisor = site.start("cpu=2,io=1")
+    held = site.add("hold", {"gate": "open"})
+    child = site.wait_begun(held).pid
+    (root,) = imports(site)
+    append(site, NEW_CODE + WAITS)
+    supervisor.send(signal.SIGHUP)
+    wait_until(
+        lambda: list(site.folder.glob("loading.*")), PATIENCE_S, "the second import"
+    )
+    (site.folder / "go").touch()
+    os.kill(root, signal.SIGKILL)
+    for pool in ("cpu", "io"):
+        supervisor.wait_event("pool_reloaded", pool=pool)
+    assert site.result(site.add("version")) == "new"
+    site.open_gate("open")
+    assert site.result(held) == [child, "old"]
+    assert supervisor.stop() == 0
 
 
 def test_a_pool_without_preload_waits_for_no_other(site):

@@ -130,7 +130,12 @@ class Zygotes:
 
     def start(self, pool: str) -> None:
         """Start a zygote for a pool and let it load the application."""
-        self._drop(pool)  # in a reload, those that wait for it are started again, too
+        dropped = self._drop(pool)
+        self._start(pool)
+        if dropped is not None:
+            self._start_waiting_for(dropped)
+
+    def _start(self, pool: str) -> None:
         source = self._source(pool)
         if isinstance(source, str):
             self._start_own(pool, source)
@@ -225,6 +230,8 @@ class Zygotes:
         waiting.number = self._branches
         try:
             waiting.control = waiting.source.zygote.branch(waiting.number)
+        except ConnectionError:
+            return  # it is gone: its loss starts this one anew
         except OSError as exc:
             self._import_alone(pool, f"another zygote could not be asked for: {exc}")
             return
@@ -286,10 +293,12 @@ class Zygotes:
     def take_over(self, pool: str) -> None:
         """Let the zygote that has reloaded fork for its pool from now on."""
         kept = self._coming.pop(pool, None)
-        if kept is not None:
+        if kept is None:
+            return
+        if pool in self._serving:  # else it died while the other one loaded
             self._former.append(self._serving[pool])
-            self._serving[pool] = kept
-            self.reaped(0)
+        self._serving[pool] = kept
+        self.reaped(0)
 
     def drop(self, pool: str) -> None:
         """End the zygote that has reloaded, or is to be forked."""

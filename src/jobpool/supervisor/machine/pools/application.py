@@ -95,6 +95,7 @@ class Loading:
         self._step.registry = registry
         if event.reloading:
             self._step.out.append(cmd.TakeOver(pool.name))
+        if event.reloading or pool.is_reloading:  # or one was killed meanwhile
             self._renew(pool)
         pool.zygote_up = True
         pool.app_version = registry.app_version
@@ -132,7 +133,8 @@ class Loading:
         if self._step.ending or not self._complete:
             return
         self._settings = event.settings
-        for name in self._pools:
+        for name, pool in self._pools.items():
+            pool.is_reloading = True
             self._step.out.append(cmd.StartZygote(name))
 
     def retry(self, pool: Pool) -> None:
@@ -146,11 +148,13 @@ class Loading:
         self._step.out.append(cmd.StartZygote(pool.name))
 
     def _not_reloaded(self, pool: Pool, error: JobpoolError) -> None:
+        pool.is_reloading = True  # still: whatever serves it next is newer
         text = f"pool {pool.name} was not reloaded and goes on as it was: {error}"
         self._step.report(Alarm(at_ms=self._step.now_ms, text=text))
 
     def _renew(self, pool: Pool) -> None:
-        """A second zygote took over: replace the first one's children."""
+        """A newer zygote serves: replace the former one's children."""
+        pool.is_reloading = False
         for settings in self._settings.pools:
             if settings.name == pool.name:
                 pool.settings = settings

@@ -83,6 +83,8 @@ class Pool:
         self.zygote_up = False
         self.app_version = ""
         """Of the application in its zygote."""
+        self.is_reloading = False
+        """The application is to be reloaded: its next zygote's children are newer."""
         self.own_import = ""
         """Why its zygote imported the application itself; "": that was not needed."""
         self.zygote_failures = 0
