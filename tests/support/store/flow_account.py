@@ -18,6 +18,8 @@ class Account:
     def __init__(self, flow, members):
         self.flow = flow
         self.members = members
+        """They grow by what members add."""
+        self._stored = (*members,)
         self.ends = {one.number: {} for one in flow.steps}
         """Of each step: whether they succeeded, of its members that have ended."""
 
@@ -64,13 +66,15 @@ class Account:
         """Begin the next generation; return the members that are to run again.
 
         Of a step that has failed, those that succeeded stay as they are, and the others
-        run again. A step after it has new members in place of all, and so has a hook.
+        run again. A step after it has new members in place of those that it was stored
+        with, and so has a hook: whatever those had added, they may add again.
         """
         anew, again = self.anew(), set()
         for one in self.flow.steps:
             ends = self.ends[one.number]
             if one.hook is not None or any(number in anew for number, _ in one.after):
                 ends.clear()
+                self.members[one.number] = self._stored[one.number]
             elif one.number in anew:
                 again |= {job for job, is_good in ends.items() if not is_good}
                 self.ends[one.number] = dict.fromkeys(ends.keys() - again, True)
