@@ -32,6 +32,7 @@ from jobpool.client.encoding import Encoding
 from jobpool.core.application.current import Channel, channel
 from jobpool.core.config.settings import ClientSettings
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
+from jobpool.core.jobs.ref import FLOW
 from jobpool.errors import ConfigError, JobNotFound, UsageError
 from jobpool.store import handler_transactions
 from jobpool.store.callers import unwrap
@@ -191,10 +192,10 @@ class Gateway:
         store = self.store("finding a job by its ref")
         job_id = store.id_of(ref)
         if job_id is None:
-            raise JobNotFound(
-                f"no job has this ref in {store.url}: it was not made here, or was "
-                "changed on its way"
-            )
+            why = "it was not made here, or was changed on its way"
+            if ref.startswith(FLOW):
+                why = "it is a flow's; run.job(step).ref is that of a step's job"
+            raise JobNotFound(f"no job has this ref in {store.url}: {why}")
         return job_id
 
     def store(self, what: str) -> Store:

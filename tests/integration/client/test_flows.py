@@ -359,6 +359,8 @@ def test_people_end_a_step_that_waits_for_them(shop):
     assert shop.jobs.approve(ref, 43) is False
     with pytest.raises(UsageError):
         shop.jobs.approve(run.job(asked).id)
+    with pytest.raises(jobpool.JobNotFound, match=r"a flow's; run\.job\(step\)\.ref"):
+        shop.jobs.approve(run.ref)
 
 
 def test_an_approval_that_does_not_come_in_time_is_a_failure(site, shop):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from jobpool.core.application.placeholders import placeholder
+from jobpool.errors import UsageError
 
 
 class StepValue:
@@ -27,6 +28,20 @@ class StepValue:
 
     def __repr__(self) -> str:
         return f"<value of step {self.number}>"
+
+    def _is_used(self, *_: object) -> NoReturn:
+        """Refuse to be made text or a condition: that would be of the placeholder.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"the value of step {self.number} of a flow is not there before the step "
+            "has ended, so it can be no part of a text or a condition: give it to "
+            "handler.call(...) as it is, and use it in the handler"
+        )
+
+    __str__ = __format__ = __bool__ = _is_used
 
     def packed(self) -> dict[str, Any]:
         """Return what stands for it in a payload."""

@@ -12,6 +12,8 @@ import hashlib
 import hmac
 from base64 import b32encode
 
+FLOW = "flow-"
+"""The beginning of a flow's ref."""
 _DIGEST_BYTES = 16
 
 
@@ -27,7 +29,7 @@ def ref_of(job_id: int, key: bytes) -> str:
 
 def flow_ref_of(flow_id: int, key: bytes) -> str:
     """Return a flow's ref, such as ``flow-7-mfrggzdfmztwq2lknnwg23tpoa``."""
-    head = f"{_FLOW}{flow_id}"
+    head = f"{FLOW}{flow_id}"
     return f"{head}-{_digest(head, key)}"
 
 
@@ -41,7 +43,7 @@ def id_of(ref: str, key: bytes) -> int | None:
 
 def flow_id_of(ref: str, key: bytes) -> int | None:
     """Return the flow of a ref; None: it is not a ref of this store."""
-    flow_id = _claimed(ref.removeprefix(_FLOW))
+    flow_id = _claimed(ref.removeprefix(FLOW))
     if flow_id is None or not _is_same(ref, flow_ref_of(flow_id, key)):
         return None
     return flow_id
@@ -64,5 +66,4 @@ def _is_same(ref: str, expected: str) -> bool:
     return hmac.compare_digest(expected.encode(), ref.encode("utf-8", "replace"))
 
 
-_FLOW = "flow-"
 _ID_DIGITS_MAX = 20

@@ -144,3 +144,21 @@ def test_placeholders_pass_through_the_codec_with_the_rest():
     assert MARKER.encode() not in call.packed.payload
     plain = jobs._gateway.encoding.decoded(call.packed.payload, "reversing")
     assert json.loads(plain) == {"a": {MARKER: 3}}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        str,
+        "{}".format,
+        "{:>9}".format,
+        lambda value: f"page {value}",
+        bool,
+        "%s".__mod__,
+    ],
+)
+def test_a_value_that_is_not_there_yet_is_no_part_of_a_text(use):
+    """Else the placeholder's own text would be an argument. Debuggers show it."""
+    with pytest.raises(UsageError, match="the value of step 3 of a flow is not there"):
+        use(ONE)
+    assert repr(ONE) == "<value of step 3>"
