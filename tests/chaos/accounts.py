@@ -15,6 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from chaos.flow_accounts import Flows
 from chaos.producing import Call
 from jobpool.sandbox.runs.fence import RECENTLY_S
 from jobpool.supervisor.maintenance.lease_renewal import RENEW_EVERY_S
@@ -47,6 +48,8 @@ class Attempt:
     starts: int = 0
     action: str = ""
     action_ns: int = 0
+    given: list[int] = field(default_factory=list)
+    """What its arguments held of other jobs' results."""
 
 
 @dataclass
@@ -82,6 +85,8 @@ class Final(NamedTuple):
     max_attempts: int | None
     payload: bytes
     result: bytes | None
+    step: int | None = None
+    """Of a flow."""
 
 
 class Tick(NamedTuple):
@@ -115,6 +120,7 @@ class Accounts:
     litter: list[str]
     broken: list[str]
     ticks: list[Tick] = field(default_factory=list)
+    flows: Flows = field(default_factory=Flows)
     host_oom: bool = False
     """The kernel has killed a process on this machine for lack of memory."""
     attempts: dict[int, Attempt] = field(default_factory=dict)
@@ -124,6 +130,8 @@ class Accounts:
         self.changes = sorted(set(self.changes))
         self.ticks.sort()
         self.calls += [tick.call() for tick in self.ticks if tick.job is not None]
+        self.job_of = {job.job: job for job in self.jobs}
+        self._learn_flows()
         self.attempts = read_marks(self.marks)
         self.leases = read_leases(self.changes)
         self.died_ms = {
@@ -131,9 +139,29 @@ class Accounts:
         }
         self._explain_deaths()
 
+    def _learn_flows(self):
+        """Find out which jobs members are: who stores a flow is not told."""
+        finals = [(job.job, self.call_of(job)) for job in self.jobs]
+        self.flows.learn(finals)
+        ids = self.flows.ids
+        self.calls = [
+            call if call.job else call._replace(job=ids.get(call.name, [0])[0])
+            for call in self.calls
+        ]
+        self.calls += (
+            Call(0, call, "unknown", 0, False)
+            for _, calls in self.flows.of_adders()
+            for call in calls
+        )
+
+    def call_of(self, job):
+        """Return the name of the call that a job stems from."""
+        return self.flows.call_of(job) or call_of(job.payload)
+
     def history(self):
         """Return the history of the whole run."""
-        records = [*self._database(), *self._handlers(), *self._supervisors()]
+        records = [*self.flows.records(), *self._database(), *self._handlers()]
+        records += self._supervisors()
         records += [
             h.Called(
                 at_s=call.at_ns / 1e9,
@@ -151,6 +179,7 @@ class Accounts:
             shared=self.shared,
             records=records,
             jobs=list(self._finals()),
+            flows=list(self.flows.finals()),
             budgets={kind: budget_of(kind) for kind in kinds},
             permits_left=[f"a permit is left: {one}" for one in self.permits_left],
             litter=self.litter,
@@ -164,14 +193,15 @@ class Accounts:
         ticks = {tick.job: tick.call().name for tick in self.ticks}
         for job in self.jobs:
             values = job._asdict()
-            del values["result"]
-            call = call_of(values.pop("payload"))
-            yield h.FinalJob(
-                call=ticks.get(job.job, call), attempts=tuple(stored[job.job]), **values
-            )
+            for name in ("payload", "result", "step"):
+                del values[name]
+            call = ticks.get(job.job) or self.call_of(job)
+            attempts = tuple(stored[job.job])
+            yield h.FinalJob(call=call, attempts=attempts, **values)
 
     def _database(self):
         """Yield what the account says, in its order."""
+        members = {job.job for job in self.jobs if job.step is not None}
         for change in self.changes:
             at_s = change.at_ms / 1e3
             if change.old_state == "leased" and change.token != change.old_token:
@@ -186,8 +216,13 @@ class Accounts:
                     store_ms=change.at_ms,
                 )
             is_asked = change.cancel and not change.old_cancel
-            is_at_once = change.state == "canceled" and change.old_state != "leased"
-            if is_asked or is_at_once:
+            is_at_once = change.old_state not in {None, "leased"}
+            is_dropped = is_at_once and change.state == "canceled"
+            if is_at_once and change.state == "succeeded":
+                yield h.Approved(at_s=at_s, job=change.job)
+            elif is_dropped and change.job in members:
+                yield h.Dropped(at_s=at_s, job=change.job)
+            elif is_asked or is_dropped:
                 yield h.Operated(
                     at_s=at_s,
                     job=change.job,
@@ -407,7 +442,9 @@ def read_marks(lines):
             one = found[key] = Attempt(job, token, attempt, pid, at_ns, at_ns)
         one.last_ns = max(one.last_ns, at_ns)
         one.starts += what == "start"
-        if what not in {"start", "tick"}:
+        if what.startswith("given="):
+            one.given.append(int(what.removeprefix("given=")))
+        elif what not in {"start", "tick"}:
             one.action, one.action_ns = what, at_ns
     return found
 

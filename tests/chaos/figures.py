@@ -23,6 +23,7 @@ OF_RULE = {
     "I16": "ticks missing or doubled",
     "I18": "counters that lie",
     "I19": "broken on the way",
+    "I28": "members early, twice or never",
 }
 
 
@@ -67,6 +68,7 @@ def trials(accounts):
         "I16": len(accounts.ticks),
         "I18": len(accounts.jobs),
         "I19": len(accounts.lives),
+        "I28": sum(job.step is not None for job in accounts.jobs),
     }
 
 
@@ -129,6 +131,7 @@ def document(accounts, found, run):
         "blows": dict(sorted(Counter(b.sort for b in accounts.blows).items())),
         "jobs": jepsen(accounts),
         "states": dict(states),
+        "flows": dict(Counter(row.state for row in accounts.flows.rows)),
         "leases by outcome": dict(outcomes),
         "quarantined by deaths that the nemesis caused": quarantined,
         "zeros": {

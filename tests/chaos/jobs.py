@@ -3,7 +3,8 @@
 A line of the marks is ``what job token attempt pid ns``: ``start`` first, ``tick``
 every 20 ms by whatever process of the attempt lives, then its act, beforehand:
 ``stop`` (it returns), ``raise``, ``die``, ``hang``, ``hog``, or after that ``burst``
-(there was no more memory to be had, and it raises that). No supervisor can take a line
+(there was no more memory to be had, and it raises that). ``given=N`` is a value among
+its arguments that another job has returned. No supervisor can take a line
 back, and none can write one.
 """
 
@@ -12,6 +13,7 @@ import os
 import random
 import time
 
+from chaos.flows import GATHERS, SPREADS, added_calls
 from chaos.limits import BURST, PLACES, RATE_PER_S
 from jobpool import JobPool, current
 
@@ -164,6 +166,25 @@ def scheduled(call, lasts_ms):
     return work(lasts_ms)
 
 
+@jobs.job("io", kind=GATHERS, timeout="10s", retry=SOON)
+def gather(call, lasts_ms, parts):
+    """Write down what the steps before it have returned."""
+    mark("start")
+    for part in parts:
+        for token in part if isinstance(part, list) else [part]:
+            mark(f"given={token}")
+    live(lasts_ms)
+    mark("stop")
+    return current().token
+
+
+@jobs.job("cpu", kind=SPREADS, timeout="10s", retry=SOON)
+def spread(call, lasts_ms, count):
+    """Add others to its own step, which its success stores."""
+    current().flow.add_many(quick.call(one, 5) for one in added_calls(call, count))
+    return work(lasts_ms)
+
+
 # Each tick is wanted: however late it is, and whatever else of the schedule runs.
 jobs.schedule(
     SCHEDULE,
@@ -177,6 +198,6 @@ HANDLERS = {
     handler.kind: handler
     for handler in (
         steady, waiting, capped, paced, quick, once, flaky, segfault, leave, hang, hog,
-        family,
+        family, gather, spread,
     )
 }  # fmt: skip

@@ -9,8 +9,10 @@ from collections import Counter
 from itertools import pairwise
 
 from chaos.accounts import ATTEMPTS_MAX, CRASHES_MAX, POISON
+from chaos.flow_accounts import RULES as FLOW_RULES
 from chaos.nemesis import AT_STORE
 from chaos.quotas import caps_hold, rates_hold
+from jobpool.core.jobs.flow import EXTERNAL
 from support.store.invariants import Violation, violations
 
 SURVIVAL_MS = 1500
@@ -33,6 +35,7 @@ def findings(accounts):
         _ticks_come_once,
         caps_hold,
         rates_hold,
+        *FLOW_RULES,
     ):
         found += rule(accounts)
     return list(_once_each(found))
@@ -75,7 +78,7 @@ def _results_are_own(accounts):
         if lease.outcome == "succeeded":
             last[lease.job] = lease
     for job in accounts.jobs:
-        if job.state != "succeeded":
+        if job.state != "succeeded" or job.kind.startswith(EXTERNAL):
             continue
         lease = last.get(job.job)
         token = json.loads(job.result or b"null")

@@ -44,6 +44,8 @@ FINAL = (
     "max_attempts"
 )
 PERMITS = "job_id, token, run_id"
+FLOWS = "id, name, state, ending, finished_at_ms IS NOT NULL"
+STEPS = "id, flow, number, state, failed"
 TICKS = "nominal_at_ms, stored_at_ms, state, job_id"
 
 
@@ -77,6 +79,15 @@ class Place:
     def run_directories(self):
         """Return the directories of all runs."""
         return list(self.run_root.glob(self.runs))
+
+    def read_flows(self):
+        """Return flows and their steps."""
+        prefix = f"{self.schema}." if self.shared else "jobpool_"
+        with contextlib.closing(self.observe()) as connection:
+            return [
+                connection.execute(f"SELECT {columns} FROM {prefix}{table}").fetchall()
+                for columns, table in ((FLOWS, "flows"), (STEPS, "steps"))
+            ]
 
     def migrate(self):
         """Make the store."""
@@ -137,7 +148,7 @@ class SqlitePlace(Place):
         """Return jobs with what they carry, attempts, ticks, permits, and damage."""
         with contextlib.closing(self.observe()) as connection:
             jobs = connection.execute(
-                f"SELECT {FINAL}, p.payload, r.result FROM jobpool_jobs AS j "
+                f"SELECT {FINAL}, p.payload, r.result, step FROM jobpool_jobs AS j "
                 "LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id "
                 "LEFT JOIN jobpool_results AS r ON r.job_id = j.id"
             ).fetchall()
@@ -240,7 +251,7 @@ class PostgresPlace(Place):
         """Return jobs with what they carry, attempts, ticks, permits, and damage."""
         with contextlib.closing(self.observe()) as connection:
             jobs = connection.execute(
-                f"SELECT {FINAL}, payload, result FROM {self.schema}.jobs"
+                f"SELECT {FINAL}, payload, result, step FROM {self.schema}.jobs"
             ).fetchall()
             attempts = connection.execute(
                 f"SELECT job_id, token, outcome FROM {self.schema}.attempts"

@@ -245,4 +245,29 @@ PLANTS = (
             ),
         ),
     ),
+    Plant(
+        "a step ends before its last member",
+        Promise.FLOWS,
+        frozenset(("I28",)),
+        (
+            Edit(
+                "core/rules/flows.py",
+                "    if is_unfinished:\n        return None\n    if state is ",
+                "    if is_unfinished and state is not StepState.READY:\n"
+                "        return None\n    if state is ",
+            ),
+        ),
+    ),
+    Plant(
+        "the first job that a member adds is lost",
+        Promise.FLOWS,
+        frozenset(("I28",)),
+        (
+            Edit(
+                "store/operations/flows/adding.py",
+                "            for job in adder.added\n        )",
+                "            for job in adder.added[1:]\n        )",
+            ),
+        ),
+    ),
 )  # fmt: skip

@@ -21,6 +21,7 @@ from chaos import figures, recovery
 from chaos.accounts import Accounts, Final, Tick
 from chaos.audit import Auditor
 from chaos.crew import Member, cgroups_of, processes
+from chaos.flow_accounts import FlowRow, Flows, StepRow
 from chaos.justice import findings
 from chaos.nemesis import SETTLED_S, Nemesis
 from chaos.places import COMMAND_S_MAX, PLACES, leftovers, shm_entries, wait_for
@@ -210,6 +211,7 @@ class _Play:
         lives = [life for member in self._crew for life in member.lives]
         litter += [f"{path} is left" for path in cgroups_of(lives)]
         jobs, attempts, ticks, permits, broken = self._place.read_final()
+        flows, steps = self._place.read_flows()
         return Accounts(
             shared=self._place.shared,
             changes=self._auditor.changes,
@@ -220,6 +222,12 @@ class _Play:
             jobs=list(map(Final._make, jobs)),
             stored_attempts=attempts,
             ticks=list(map(Tick._make, ticks)),
+            flows=Flows(
+                drawn={one.declared.name: one for p in producers for one in p.drawn},
+                acts=[act for producer in producers for act in producer.acts],
+                rows=list(map(FlowRow._make, flows)),
+                steps=list(map(StepRow._make, steps)),
+            ),
             permits_left=permits,
             litter=litter,
             broken=self._broken + broken,

@@ -4,6 +4,8 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
+from chaos import flows
+from chaos.flows import FlowProducer, Plan
 from jobpool.errors import OutcomeUnknown, StoreError
 from support.site.witnessing import Witness
 
@@ -50,6 +52,8 @@ class Producer(Witness):
         self._rng, self._handlers, self._jobs = rng, handlers, jobs
         self._auditor = auditor
         self._ahead = 0
+        self._flows = FlowProducer(rng, handlers, jobs)
+        self._plans: list[tuple[float, Plan]] = []
         self.calls: list[Call] = []
         self.troubles: Counter[str] = Counter()
         self._number = 0
@@ -60,8 +64,64 @@ class Producer(Witness):
                 self._auditor.audited.clear()
                 self._ahead = 0
             if self._auditor.unfinished + self._ahead < OUTSTANDING_MAX:
-                self._ahead += 1
-                self._enqueue()
+                if self._rng.random() < flows.SHARE:
+                    self._enqueue_flow()
+                else:
+                    self._ahead += 1
+                    self._enqueue()
+            self._act()
+        while self._plans:
+            self._act(is_last=True)
+            time.sleep(PAUSE_S)
+
+    @property
+    def drawn(self):
+        """All flows that it has tried to store."""
+        return self._flows.drawn
+
+    @property
+    def acts(self):
+        """What it has done to flows."""
+        return self._flows.acts
+
+    def _enqueue_flow(self):
+        """Store a flow, again under its key, if it has one, until that is known."""
+        self._number += 1
+        drawn = flows.draw(self._rng, f"{self.name}-{self._number}", TENANTS)
+        self._flows.drawn.append(drawn)
+        self._ahead += sum(map(len, drawn.kinds))
+        run = None
+        while run is None:
+            try:
+                run = self._flows.build(drawn).enqueue()
+            except OutcomeUnknown:
+                answer = "unknown"
+            except StoreError:
+                answer = "refused"
+            else:
+                answer = "stored"
+            for _, call in drawn.calls():
+                self._note(call, answer)
+            if drawn.declared.key is None or self._ends.is_set():
+                break
+            if run is None:
+                self._ends.wait(RETRY_S)
+        if run is not None:
+            now_s = time.monotonic()
+            plans = self._flows.plans(drawn, run)
+            self._plans += ((now_s + plan.after_s, plan) for plan in plans)
+
+    def _act(self, *, is_last=False):
+        """Do to flows what is to be done by now; in the end only what has to be."""
+        now_s = time.monotonic()
+        plans, self._plans = self._plans, []
+        for at_s, plan in plans:
+            if is_last and not plan.is_due:
+                continue
+            if at_s > now_s and not is_last:
+                self._plans.append((at_s, plan))
+            elif plan.act():
+                self._plans.append((now_s + RETRY_S, plan))
 
     def _enqueue(self):
         (kind,) = self._pick(SHARE_OF_KIND)

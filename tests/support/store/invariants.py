@@ -76,7 +76,7 @@ CHECKED_BY: Mapping[str, tuple[str, ...]] = {
     "I25": ("simulation", "store conformance"),
     "I26": ("simulation", "store conformance"),
     "I27": ("simulation", "store conformance"),
-    "I28": ("simulation", "property", "store conformance"),
+    "I28": ("simulation", "chaos", "property", "store conformance"),
 }
 
 
