@@ -67,6 +67,7 @@ class Starting:
         self._step.wake_slot_at(slot, self._step.now_s + START_LATE_S)
         if self._step.ending:
             self.stop_starting(slot, None)
+        self._freed(slot)  # the next one may be asked for
 
     def fork_failed(self, slot: Slot, message: object) -> None:
         """No child was made."""
@@ -131,15 +132,20 @@ class Starting:
         self._freed(slot)
 
     def _failed(self, slot: Slot, message: str) -> None:
-        """Try again later, less and less often; never once the end has begun."""
+        """Try again later, less and less often; never once the end has begun.
+
+        What fails during a pause had been asked for before: it does not make it longer.
+        """
         pool, step = self._pools[slot.pool], self._step
         if step.ending:
             self._freed(slot)
             return
-        pool.fork_failures += 1
-        pause_s = RETRY_FIRST_S * 2 ** min(pool.fork_failures - 1, 10)
-        pause_s = min(pause_s, RETRY_LAST_S)
-        pool.fork_retry_s, pool.gives_way_s = step.now_s + pause_s, None
+        if pool.gives_way_s is not None or step.now_s >= pool.fork_retry_s:
+            pool.fork_failures += 1
+            pause_s = RETRY_FIRST_S * 2 ** min(pool.fork_failures - 1, 10)
+            pool.fork_retry_s = step.now_s + min(pause_s, RETRY_LAST_S)
+            pool.gives_way_s = None
+        pause_s = pool.fork_retry_s - step.now_s
         step.wake_at(pool.fork_retry_s)
         step.report(notices.child_not_started(step.now_ms, slot.name, message, pause_s))
         self._freed(slot)

@@ -35,6 +35,9 @@ IN_USE = "every slot is busy, and nothing waits"
 IDLE = "some slots are idle; it shrinks after idle_shrink"
 MEMORY_RESERVE_BYTES = 256 * 2**20
 """Left to other programs when another child is added."""
+FORKS_MAX = 8
+"""Most children that are asked for at once: a zygote makes one after another, and is
+given up if one takes too long. Meanwhile it is not known what is left of the dead."""
 GIVE_WAY_S = 0.005
 """A kill that is due within this time, or was ordered about this long ago, goes before
 a fork: the fork takes the cores that the kill needs, and while a child is being made it
@@ -159,7 +162,7 @@ class Scaling:
         return pool.children > pool.size + pool.spare
 
     def fill(self, pool: Pool) -> None:
-        """Ask for the children that the pool lacks."""
+        """Ask for the children that the pool lacks, some at a time."""
         if not pool.zygote_up or self._step.ending or self._step.fenced:
             return
         if self._step.now_s < pool.fork_retry_s and pool.gives_way_s is None:
@@ -167,10 +170,14 @@ class Scaling:
         missing = pool.size + pool.spare - pool.children
         if missing > 0 and self._gives_way(pool):
             return
-        for slot in pool.slots:
+        if missing <= 0:
+            return
+        states = [slot.state for slot in pool.slots]
+        missing = min(missing, FORKS_MAX - states.count(SlotState.FORKING))
+        for slot, state in zip(pool.slots, states, strict=True):
             if missing <= 0:
                 return
-            if slot.state is SlotState.EMPTY:
+            if state is SlotState.EMPTY:
                 self._starting.fork(slot)
                 missing -= 1
 
