@@ -32,6 +32,12 @@ class JobName(click.ParamType[int | str]):
         """Return an id as a number."""
         if isinstance(value, str) and _REF.fullmatch(value):
             return value
+        if isinstance(value, str) and _FLOW_REF.fullmatch(value):
+            self.fail(
+                f"{value} is a flow's ref; its jobs: jobpool flows show {value}",
+                param,
+                ctx,
+            )
         number: int = _NUMBER.convert(value, param, ctx)
         return number
 

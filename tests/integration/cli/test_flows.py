@@ -237,6 +237,10 @@ def test_a_failed_flow_is_retried_as_a_whole_and_no_job_of_it_alone(store):
         assert result.exit_code != 0
         assert f"jobpool flows retry {flow}" in result.stderr
     assert store.get(dead).state is JobState.DEAD
+    (said,) = (line for line in words(run("show", dead)) if line.startswith("next"))
+    assert (
+        said == f"next nothing, until its flow is retried: jobpool flows retry {flow}"
+    )
     assert rows(run("flows", "retry", flow, "--json")) == [
         {"flow": flow, "retried": True, "changed": True, "state": "open"}
     ]
@@ -266,6 +270,8 @@ def test_what_waits_for_somebody_is_approved_once_it_is_its_turn(store):
     job = jobs_of(store, flow)["approval"]
     early = run("flows", "approve", job)
     assert early.exit_code != 0
+    wrong = run("flows", "approve", store.flow(flow).row.ref)
+    assert "is a flow's ref; its jobs: jobpool flows show flow-" in wrong.stderr
     end_next(store)
     waits = [line for line in words(run("flows", "show", flow)) if "waits" in line]
     assert f"jobpool flows approve {job}; without it, it fails in" in waits[0]

@@ -33,9 +33,11 @@ def facts(seen: Seen, now: int) -> Iterator[tuple[str, str]]:
     job, known = seen.job, seen.known
     error = _plain(job.error, job.codec)
     result = job.result if has_result(job) else None
+    flow = seen.place.row if seen.place else None
+    following = f"waits: {seen.waits}" if seen.waits else ""
     rows = [
         ("why", job.reason or ""),
-        ("next", f"waits: {seen.waits}" if seen.waits else what_next(job, known, now)),
+        ("next", following or what_next(job, known, flow, now)),
         *(("quota", wait_words(one, now)) for one in seen.quotas),
         *seen.links,
         ("schedule", tick_words(seen.tick) if seen.tick else ""),

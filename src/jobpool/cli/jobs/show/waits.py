@@ -15,6 +15,7 @@ from jobpool.core.jobs.job import Job, JobState
 from jobpool.core.rules.circuit_breaker import BreakerState
 from jobpool.core.rules.quotas.definition import TENANT
 from jobpool.store.protocol import Store
+from jobpool.store.records.flows import FlowRow
 from jobpool.store.records.operating import PauseRow
 from jobpool.store.records.quotas import QuotaWait
 from jobpool.store.records.runs import KindRecord
@@ -25,8 +26,17 @@ _NEXT = {
 }
 
 
-def what_next(job: Job, known: KindRecord | None, now: int) -> str:
-    """Return what happens to a job next, as far as nothing keeps it from running."""
+def what_next(
+    job: Job, known: KindRecord | None, flow: FlowRow | None, now: int
+) -> str:
+    """Return what happens to a job next, as far as nothing keeps it from running.
+
+    Args:
+        job: the job.
+        known: its kind.
+        flow: of which it is a member.
+        now: in milliseconds.
+    """
     match job.state:
         case JobState.PENDING:
             return _next_try(job, known, now)
@@ -36,12 +46,19 @@ def what_next(job: Job, known: KindRecord | None, now: int) -> str:
             return f"{f'has run for {ran}' if ran else 'has just begun'}{wish}"
         case _ if job.replaced_by is not None:
             return ""
-        case JobState.QUARANTINED:
-            return f"nothing, until: jobpool release {job.id}"
-        case JobState.DEAD:
-            return f"nothing, until: jobpool retry {job.id}"
+        case JobState.QUARANTINED | JobState.DEAD:
+            return f"nothing, until{_mended(job, flow)}"
         case _:
             return _otherwise(job)
+
+
+def _mended(job: Job, flow: FlowRow | None) -> str:
+    """Return what lets a job go on that has ended badly."""
+    if flow is not None:
+        when = ", once it has ended" if flow.finished_at_ms is None else ""
+        return f" its flow is retried{when}: jobpool flows retry {flow.id}"
+    command = "release" if job.state is JobState.QUARANTINED else "retry"
+    return f": jobpool {command} {job.id}"
 
 
 def _otherwise(job: Job) -> str:
