@@ -21,7 +21,7 @@ such a name was a hook.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from jobpool.client.flows.node import Node, Origin, done_without_failures
@@ -198,22 +198,24 @@ def last_steps(steps: Sequence[StepRow], number: int | None = None) -> list[Step
         number: of the step; it itself, unless it stands for a flow within. None: of
             the flow, which has succeeded.
     """
-    if number is None:
-        candidates = [
-            step.number
-            for step in steps
-            if step.hook is None and step.state is not StepState.SKIPPED
-        ]
-    elif _is_whole(steps[number], steps):
-        after = steps[number].after
-        candidates = [before for before, when in after if when is When.SUCCEEDED]
-    else:
-        return [steps[number]]
-    candidates = [one for one in candidates if not _is_aside(steps[one], steps)]
-    found: list[StepRow] = []
-    for last in _ends(candidates, [dict(step.after) for step in steps]):
-        found += last_steps(steps, last)
-    return found
+    befores = [dict(step.after) for step in steps]
+
+    def ends(numbers: Iterable[int]) -> list[StepRow]:
+        plain = [one for one in numbers if not _is_aside(steps[one], steps)]
+        return [last for end in _ends(plain, befores) for last in lasts(steps[end])]
+
+    def lasts(step: StepRow) -> list[StepRow]:
+        if not _is_whole(step, steps):
+            return [step]
+        return ends(before for before, when in step.after if when is When.SUCCEEDED)
+
+    if number is not None:
+        return lasts(steps[number])
+    return ends(
+        step.number
+        for step in steps
+        if step.hook is None and step.state is not StepState.SKIPPED
+    )
 
 
 def _is_whole(step: StepRow, steps: Sequence[StepRow]) -> bool:
