@@ -23,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from jobpool.sandbox.zygote.process import ZygoteProcess
-from jobpool.sandbox.zygote.zygote import zygote_main
 
 _STDERR = 2
 _FDS_MAX = 2**20
@@ -66,6 +65,8 @@ def begin(control: int, parent: int) -> NoReturn:
     """Be a zygote, in the new process."""
     os.closerange(_STDERR + 1, control)
     os.closerange(control + 1, _FDS_MAX)
+    from jobpool.sandbox.zygote.zygote import zygote_main  # noqa: PLC0415 - only here
+
     gc.enable()  # until here nothing was garbage: imports keep what they make
     zygote_main(socket.socket(fileno=control), parent)
 

@@ -12,14 +12,11 @@ from __future__ import annotations
 import importlib
 import os
 import socket
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from jobpool.sandbox.confinement import seccomp
 from jobpool.sandbox.zygote.process import ZygoteProcess
-from jobpool.sandbox.zygote.zygote import zygote_main
 
 _FDS_MAX = 2**20
 _LENGTH_BYTES = 8
@@ -52,11 +49,16 @@ def prefork(modules: Sequence[str]) -> None:
     Raises:
         OSError: no process, memory or descriptor.
     """
+    # Not before: a supervisor whose zygotes are all started fresh imports less.
+    from jobpool.sandbox.confinement import seccomp  # noqa: PLC0415
+    from jobpool.sandbox.zygote.zygote import zygote_main  # noqa: PLC0415
+
     parent = os.getpid()
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if not pid:
-        _wait(theirs, parent, modules)
+        _wait(theirs, modules, seccomp.prepare)
+        zygote_main(theirs, parent)
     theirs.close()
     _waiting.append(Preforked(pid, ours))
 
@@ -66,15 +68,17 @@ def take() -> Preforked | None:
     return _waiting.pop() if _waiting else None
 
 
-def _wait(control: socket.socket, parent: int, modules: Sequence[str]) -> NoReturn:
-    """Wait for the environment in the copy."""
+def _wait(
+    control: socket.socket, modules: Sequence[str], prepare: Callable[[], object]
+) -> None:
+    """Import and prepare, then wait for the environment, in the copy."""
     try:
         kept = control.fileno()
         os.closerange(_STDERR + 1, kept)
         os.closerange(kept + 1, _FDS_MAX)
         for module in modules:
             importlib.import_module(module)
-        seccomp.prepare()
+        prepare()
         size = int.from_bytes(_read(control, _LENGTH_BYTES), "little")
         environment = msgspec.msgpack.decode(
             _read(control, size), type=dict[bytes, bytes]
@@ -83,7 +87,6 @@ def _wait(control: socket.socket, parent: int, modules: Sequence[str]) -> NoRetu
         os._exit(1)
     os.environb.clear()
     os.environb.update(environment)
-    zygote_main(control, parent)
 
 
 def _read(control: socket.socket, size: int) -> bytes:
