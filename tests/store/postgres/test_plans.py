@@ -144,6 +144,21 @@ RULES = {
     "missed_members": Rule({"steps": IDS, "stopped": IDS}, OF_STEP),
     "bad_members": Rule({"steps": IDS}, OF_STEP),
     "erased_member": Rule({"steps": IDS, "ready": IDS}, OF_STEP | PKEY),
+    "open_members": Rule(
+        {"steps": IDS, "limit": 1000, "now_ms": NOW_MS}, OF_STEP | PKEY
+    ),
+    "copy_members": Rule({"steps": IDS, "generation": 2, "now_ms": NOW_MS}, OF_STEP),
+    "replace_members": Rule({"steps": IDS, "generation": 2}, OF_STEP | PKEY),
+    "keep_added": Rule({"steps": IDS}, OF_STEP | PKEY),
+    "added_members": Rule({"steps": IDS}, OF_STEP),
+    "drop_added": Rule({"rows": places(2)}, PKEY),
+    "renew_members": Rule({"ids": IDS}, PKEY),
+    "lock_members": Rule({"flow": 7}, OF_STEP | PKEY),
+    "unfinished_member": Rule({"flow": 7}, OF_STEP),
+    "members_of_flow": Rule({"flow": 7, "limit": 1000}, OF_STEP),
+    "step_results": Rule(
+        {"flow": 7, "numbers": None, "after_id": 0, "limit": 1000}, OF_STEP | PKEY
+    ),
     "hold_members": Rule({"flow": 7, "now_ms": NOW_MS}, OF_STEP | PKEY),
     "approve_member": Rule(
         {"id": 7, "now_ms": NOW_MS, "codec": None, "result": b"1"}, PKEY

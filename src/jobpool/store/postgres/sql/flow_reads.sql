@@ -67,18 +67,22 @@ ORDER BY b.number
 -- results are read.
 SELECT p.id, p.number, p.kind, r.result, p.codec, p.reason
 FROM (
-  SELECT j.id, s.number, j.kind, j.codec, j.reason
+  SELECT found.id, s.number, found.kind, found.codec, found.reason
   FROM jobpool.steps AS s
-  INNER JOIN jobpool.jobs AS j ON s.id = j.step
+  CROSS JOIN LATERAL (
+    SELECT j.id, j.kind, j.codec, j.reason
+    FROM jobpool.jobs AS j
+    WHERE j.step = s.id AND j.step IS NOT NULL AND j.id > %(after_id)s
+      AND j.state = 'succeeded' AND j.replaced_by IS NULL
+    ORDER BY j.id
+    LIMIT %(limit)s
+  ) AS found
   WHERE s.flow = %(flow)s
     AND (
       %(numbers)s::jsonb IS NULL
       OR s.number IN (SELECT value::bigint FROM jsonb_array_elements_text(%(numbers)s::jsonb))
     )
-    AND j.id > %(after_id)s
-    AND j.state = 'succeeded'
-    AND j.replaced_by IS NULL
-  ORDER BY j.id
+  ORDER BY found.id
   LIMIT %(limit)s
 ) AS p
 INNER JOIN jobpool.job_records AS r ON p.id = r.id

@@ -15,10 +15,15 @@ FOR UPDATE OF j
 
 -- name: unfinished_member
 -- Of a flow: one, for instance a hook's that somebody has let run again.
-SELECT j.id
+SELECT found.id
 FROM jobpool.steps AS s
-JOIN jobpool.jobs AS j ON j.step = s.id
-WHERE s.flow = %(flow)s AND j.step IS NOT NULL AND j.finished_at_ms IS NULL
+CROSS JOIN LATERAL (
+  SELECT j.id
+  FROM jobpool.jobs AS j
+  WHERE j.step = s.id AND j.step IS NOT NULL AND j.finished_at_ms IS NULL
+  OFFSET 0
+) AS found
+WHERE s.flow = %(flow)s
 LIMIT 1
 
 -- name: erased_member
@@ -91,8 +96,13 @@ WHERE a.step = wanted.value::bigint
 -- The newest rows of :steps that others have added: id, adder.
 SELECT a.id, a.added_by
 FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
-JOIN jobpool.jobs AS a ON a.step = wanted.value::bigint
-WHERE a.step IS NOT NULL AND a.replaced_by IS NULL AND a.added_by IS NOT NULL
+CROSS JOIN LATERAL (
+  SELECT j.id, j.added_by
+  FROM jobpool.jobs AS j
+  WHERE j.step = wanted.value::bigint
+    AND j.step IS NOT NULL AND j.replaced_by IS NULL AND j.added_by IS NOT NULL
+  OFFSET 0
+) AS a
 ORDER BY a.id
 
 -- name: drop_added
@@ -133,11 +143,16 @@ SELECT
   %(generation)s,
   old.id
 FROM (
-  SELECT j.*
+  SELECT found.*
   FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
-  JOIN jobpool.jobs AS j ON j.step = wanted.value::bigint
-  WHERE j.step IS NOT NULL AND j.replaced_by IS NULL AND j.added_by IS NULL
-  ORDER BY j.id
+  CROSS JOIN LATERAL (
+    SELECT j.*
+    FROM jobpool.jobs AS j
+    WHERE j.step = wanted.value::bigint
+      AND j.step IS NOT NULL AND j.replaced_by IS NULL AND j.added_by IS NULL
+    OFFSET 0
+  ) AS found
+  ORDER BY found.id
 ) AS old
 
 -- name: replace_members
@@ -145,10 +160,15 @@ FROM (
 UPDATE jobpool.jobs AS o
 SET replaced_by = made.id
 FROM (
-  SELECT n.id, n.replays
+  SELECT found.id, found.replays
   FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
-  JOIN jobpool.jobs AS n ON n.step = wanted.value::bigint
-  WHERE n.step IS NOT NULL AND n.generation = %(generation)s AND n.state = 'waiting'
+  CROSS JOIN LATERAL (
+    SELECT n.id, n.replays
+    FROM jobpool.jobs AS n
+    WHERE n.step = wanted.value::bigint
+      AND n.generation = %(generation)s AND n.state = 'waiting'
+    OFFSET 0
+  ) AS found
 ) AS made
 WHERE o.id = made.replays
 

@@ -109,10 +109,12 @@ WHERE id = %(flow)s AND state = 'building' AND builder = %(builder)s
 
 -- name: members_of_flow
 -- Some.
-SELECT j.id
+SELECT found.id
 FROM jobpool.steps AS s
-JOIN jobpool.jobs AS j ON j.step = s.id
-WHERE s.flow = %(flow)s AND j.step IS NOT NULL
+CROSS JOIN LATERAL (
+  SELECT j.id FROM jobpool.jobs AS j WHERE j.step = s.id AND j.step IS NOT NULL OFFSET 0
+) AS found
+WHERE s.flow = %(flow)s
 LIMIT %(limit)s
 
 -- name: delete_flow_edges
@@ -256,13 +258,24 @@ WHERE s.id = (new.value ->> 0)::bigint
 -- Members of :steps that wait, at most :limit. What they were to wait for, and how long
 -- they have before they expire, is counted from now. Returns pools.
 WITH chosen AS MATERIALIZED (
-  SELECT w.id
+  SELECT found.id
   FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
-  JOIN jobpool.jobs AS w ON w.step = wanted.value::bigint
-  WHERE w.state = 'waiting'
-  ORDER BY w.id
+  CROSS JOIN LATERAL (
+    SELECT w.id
+    FROM jobpool.jobs AS w
+    WHERE w.step = wanted.value::bigint AND w.state = 'waiting'
+    OFFSET 0
+  ) AS found
+  ORDER BY found.id
   LIMIT %(limit)s
-  FOR UPDATE OF w
+),
+
+held AS MATERIALIZED (
+  SELECT w.id
+  FROM jobpool.jobs AS w
+  WHERE w.id = ANY (ARRAY(SELECT c.id FROM chosen AS c)) AND w.state || '' = 'waiting'
+  ORDER BY w.id
+  FOR UPDATE
 )
 UPDATE jobpool.jobs AS j
 SET
@@ -272,8 +285,8 @@ SET
     WHEN expires_at_ms IS NOT NULL
       THEN least(expires_at_ms + %(now_ms)s - created_at_ms, 253402300799000)
   END
-FROM chosen
-WHERE j.id = chosen.id
+FROM held
+WHERE j.id = held.id
 RETURNING j.pool
 
 -- name: cancel_members
