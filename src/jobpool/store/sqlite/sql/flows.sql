@@ -107,27 +107,6 @@ UPDATE jobpool_flows
 SET state = 'open', builder = NULL
 WHERE id = :flow AND state = 'building' AND builder = :builder
 
--- name: members_of_flow
--- Some.
-SELECT +j.id
-FROM jobpool_steps AS s
-CROSS JOIN jobpool_jobs AS j ON j.step = s.id
-WHERE s.flow = :flow
-LIMIT :limit
-
--- name: delete_flow_edges
--- All of a flow.
-DELETE FROM jobpool_edges
-WHERE to_step IN (SELECT id FROM jobpool_steps WHERE flow = :flow)
-
--- name: delete_flow_steps
--- All of a flow.
-DELETE FROM jobpool_steps WHERE flow = :flow
-
--- name: delete_flow
--- Its members, edges and steps are gone.
-DELETE FROM jobpool_flows WHERE id = :flow
-
 -- name: has_flow_notes
 -- Whether a fold has something to do.
 SELECT EXISTS (SELECT 1 FROM jobpool_flow_notes) OR EXISTS (
@@ -401,46 +380,6 @@ WHERE s.flow IN (SELECT value FROM json_each(:flows))
   AND s.state IN ('closed', 'ready', 'skipping')
 ORDER BY s.id
 LIMIT :limit
-
--- name: abandoned_flows
--- Whoever stored them has stopped before the end.
-SELECT id
-FROM jobpool_flows
-WHERE finished_at_ms IS NULL AND state = 'building' AND touched_at_ms < :before_ms
-LIMIT :limit
-
--- name: old_flows
--- Those that ended before a time, and of which no member was revived.
-SELECT f.id
-FROM jobpool_flows AS f
-WHERE f.finished_at_ms IS NOT NULL AND f.state = :state AND f.finished_at_ms < :before_ms
-  AND NOT EXISTS (
-    SELECT 1
-    FROM jobpool_steps AS s
-    CROSS JOIN jobpool_jobs AS j ON j.step = s.id
-    WHERE s.flow = f.id AND j.step IS NOT NULL AND j.finished_at_ms IS NULL
-  )
-ORDER BY f.finished_at_ms
-LIMIT :limit
-
--- name: erase_flows
--- Whom flows are for, of jobs that are erased; while one of theirs has not ended, its key
--- still says which flow it is.
-UPDATE jobpool_flows
-SET key = NULL, tenant = NULL
-WHERE id IN (
-    SELECT s.flow
-    FROM json_each(:ids) AS wanted
-    CROSS JOIN jobpool_jobs AS j ON j.id = wanted.value
-    CROSS JOIN jobpool_steps AS s ON s.id = j.step
-  )
-  AND (key IS NOT NULL OR tenant IS NOT NULL)
-  AND NOT EXISTS (
-    SELECT 1
-    FROM jobpool_steps AS o
-    CROSS JOIN jobpool_jobs AS u ON u.step = o.id
-    WHERE o.flow = jobpool_flows.id AND u.step IS NOT NULL AND u.finished_at_ms IS NULL
-  )
 
 -- name: raw_flow_heads
 -- As stored, to be repaired.
