@@ -149,4 +149,29 @@ FLOW_BUGS = (
             ),
         ),
     ),
+    SuiteBug(
+        "pruning deletes a flow that was retried just then",
+        Promise.FLOWS,
+        "tests/store/postgres/test_flow_orders.py",
+        (
+            Edit(
+                "store/operations/flows/pruning.py",
+                "        again = _old(session, retention, now_ms, limit)\n",
+                "        again = found\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a retry does not wait for whoever holds the flow",
+        Promise.FLOWS,
+        "tests/store/postgres/test_flow_orders.py",
+        (
+            Edit(
+                "store/operations/flows/retry.py",
+                "        with self._database.writing() as session:\n"
+                "            self._hold_flow(session, flow_id)\n",
+                "        with self._database.writing() as session:\n",
+            ),
+        ),
+    ),
 )

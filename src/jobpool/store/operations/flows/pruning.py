@@ -39,6 +39,23 @@ def prune_flows(
     Returns:
         How many jobs were deleted.
     """
+    found = _old(session, retention, now_ms, limit)
+    if found and contested:
+        rows = session.rows(contested.lock, flows=as_json(found))
+        locked = {flow for (flow,) in rows}
+        # One may have been retried, or gone on with, before it was locked.
+        again = _old(session, retention, now_ms, limit)
+        found = [flow for flow in again if flow in locked]
+    count = 0
+    for flow in found:
+        if count >= limit:
+            break
+        count += delete_some(session, flow, limit - count, deletions)
+    return count
+
+
+def _old(session: Session, retention: Retention, now_ms: int, limit: int) -> list[int]:
+    """Return flows that are older than is kept of their state, oldest first."""
     kept_s = {
         FlowState.SUCCEEDED: retention.succeeded_s,
         FlowState.FAILED: retention.dead_s,
@@ -52,15 +69,7 @@ def prune_flows(
             found += session.rows(
                 "old_flows", state=state, before_ms=before_ms, **given
             )
-    if found and contested:
-        flows = as_json(flow for (flow,) in found)
-        found = session.rows(contested.lock, flows=flows)
-    count = 0
-    for (flow,) in found:
-        if count >= limit:
-            break
-        count += delete_some(session, flow, limit - count, deletions)
-    return count
+    return [flow for (flow,) in found]
 
 
 def delete_some(
