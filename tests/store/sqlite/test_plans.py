@@ -41,6 +41,7 @@ def lines_of(connection, name):
         ("lease_status", "jobpool_jobs_expiring (expires_at_ms>? AND expires_at_ms<?)"),
         ("expired_jobs", "jobpool_jobs_expiring (expires_at_ms>? AND expires_at_ms<?)"),
         ("leases_of", "jobpool_jobs_leased (supervisor=?)"),
+        ("leased_jobs", "jobpool_jobs_leased"),
         ("count_leases", "jobpool_jobs_leased (supervisor=?)"),
         ("cancel_requests", "jobpool_jobs_asked_to_stop (supervisor=?)"),
         ("key_holders", "jobpool_jobs_key (kind=? AND key=?)"),

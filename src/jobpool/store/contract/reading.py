@@ -20,6 +20,7 @@ from jobpool.store.records.jobs import KeptOutput, MisfitRow, SuspectRow
 from jobpool.store.records.operating import AuditFilter, AuditRow, Filter, PauseRow
 from jobpool.store.records.quotas import BucketRow, QuotaRow, QuotaWait, TenantRow
 from jobpool.store.records.reading import (
+    EndRow,
     FigureRow,
     GroupRow,
     SampleRow,
@@ -101,6 +102,18 @@ class Reading(Protocol):
         """Count jobs."""
         ...
 
+    def leased(self, limit: int = 1000) -> list[Job]:
+        """Return what runs or is about to: attempts that run for longest come first.
+
+        Those that have just begun, or have not, come last. Its cost depends only on how
+        many are leased.
+        """
+        ...
+
+    def ends(self, limit: int = 100) -> list[EndRow]:
+        """Return the last attempts that did not succeed, the latest first."""
+        ...
+
     def groups(self, which: Filter) -> list[GroupRow]:
         """Count jobs by kind, state and how they ended, most first."""
         ...
@@ -129,6 +142,14 @@ class Reading(Protocol):
 
         Args:
             over_s: seconds until now, rounded to slots of five minutes; at most a day.
+        """
+        ...
+
+    def causes(self, waiting: Sequence[WaitingRow]) -> list[WaitRow]:
+        """Return what due jobs wait for at this moment; ``job_s`` counts jobs.
+
+        Args:
+            waiting: what `waiting` has just returned.
         """
         ...
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import islice
-from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
 
@@ -31,10 +28,20 @@ from jobpool.store.memory.quotas.reading import QuotaReading
 from jobpool.store.memory.set_apart.misfits import MisfitKeeping
 from jobpool.store.memory.tables.ordered_set import oldest_ms
 from jobpool.store.memory.tables.rows import Row, job_from
+from jobpool.store.memory.tables.uses import (
+    ATTEMPTS_MAX,
+    Use,
+    ends_of,
+    figures_of,
+    mean_of,
+    newness,
+    uses_of,
+)
 from jobpool.store.operations.quotas.view import LANES
 from jobpool.store.records.jobs import KeptOutput
 from jobpool.store.records.operating import Filter, PauseRow
 from jobpool.store.records.reading import (
+    EndRow,
     FigureRow,
     GroupRow,
     SampleRow,
@@ -45,75 +52,7 @@ from jobpool.store.records.reading import (
 from jobpool.store.records.runs import KindRecord
 from jobpool.store.statements.validation import STORE_PAUSE
 
-_ATTEMPTS_MAX = 1000
 _SAMPLED_MAX = 100_000
-_newness = attrgetter("finished_at_ms")
-
-
-class _Use(NamedTuple):
-    """What one attempt has used; None: it was not measured."""
-
-    finished_at_ms: int
-    peak_rss_bytes: int | None
-    duration_s: float | None
-
-
-def _uses_of(row: Row) -> list[_Use]:
-    """Return what the ended attempts of a job have used."""
-    uses = [
-        _Use(
-            tried.shown.finished_at_ms,
-            tried.shown.peak_rss_bytes,
-            tried.shown.duration_s,
-        )
-        for tried in row.tried
-    ]
-    if row.state is JobState.SUCCEEDED and row.finished_at_ms is not None:
-        uses.append(
-            _Use(row.finished_at_ms, row.ended.peak_rss_bytes, row.ended.duration_s)
-        )
-    return uses
-
-
-def _mean_of(values: Iterable[float]) -> float | None:
-    """Return the mean; None: there is no value."""
-    found = list(values)
-    return math.fsum(found) / len(found) if found else None
-
-
-def _figures_of(
-    kind: str, pool: str, uses: Sequence[_Use], published: KindRecord | None
-) -> FigureRow:
-    """Return the figures of one kind's newest attempts, by nearest rank.
-
-    Args:
-        kind: the kind.
-        pool: its pool.
-        uses: of all its attempts, in any order.
-        published: the kind as a supervisor has published it, if any.
-    """
-    newest = nlargest(_ATTEMPTS_MAX, uses, key=_newness)
-    sizes = sorted(
-        (use.peak_rss_bytes for use in newest if use.peak_rss_bytes is not None),
-        reverse=True,
-    )
-    durations = sorted(
-        (use.duration_s for use in newest if use.duration_s is not None), reverse=True
-    )
-    rss_n, duration_n = len(sizes), len(durations)
-    return FigureRow(
-        kind=kind,
-        pool=pool,
-        attempts=len(newest),
-        rss_p50_bytes=sizes[rss_n // 2] if sizes else None,
-        rss_p99_bytes=sizes[rss_n // 100] if sizes else None,
-        rss_max_bytes=sizes[0] if sizes else None,
-        memory_bytes=None if published is None else published.memory_bytes,
-        duration_p50_s=durations[duration_n // 2] if durations else None,
-        duration_p99_s=durations[duration_n // 100] if durations else None,
-        duration_max_s=durations[0] if durations else None,
-        timeout_s=None if published is None else published.timeout_s,
-    )
 
 
 class Reading(MisfitKeeping, QuotaReading, FlowReading):
@@ -173,6 +112,24 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
                 return len(self._database.jobs)
             return sum(1 for _ in self._matching(which))
 
+    def leased(self, limit: int = 1000) -> list[Job]:
+        """See `Store.leased`."""
+        with self._session.reading:
+            held = self._database.jobs.held
+            found = [self._database.jobs[one] for ids in held.values() for one in ids]
+            longest = sorted(found, key=_since)
+            return [self._shown(row) for row in longest[:limit]]
+
+    def ends(self, limit: int = 100) -> list[EndRow]:
+        """See `Store.ends`."""
+        with self._session.reading:
+            found = [
+                end
+                for row in self._database.jobs.newest_first()
+                for end in ends_of(row)
+            ]
+        return nlargest(limit, found, key=newness)
+
     def groups(self, which: Filter) -> list[GroupRow]:
         """See `Store.groups`."""
         with self._session.reading:
@@ -209,12 +166,12 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
                 kind=kind,
                 state=state,
                 jobs=len(rows),
-                mean_wait_s=_mean_of(
+                mean_wait_s=mean_of(
                     (row.begun.started_at_ms - row.run_at_ms) / 1000
                     for row in rows
                     if row.begun.started_at_ms is not None
                 ),
-                mean_run_s=_mean_of(
+                mean_run_s=mean_of(
                     row.ended.duration_s
                     for row in rows
                     if row.ended.duration_s is not None
@@ -226,14 +183,14 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
 
     def figures(self) -> list[FigureRow]:
         """See `Store.figures`."""
-        uses: defaultdict[tuple[str, str], list[_Use]] = defaultdict(list)
+        uses: defaultdict[tuple[str, str], list[Use]] = defaultdict(list)
         with self._session.reading:
             for row in self._database.jobs.newest_first():
-                if found := _uses_of(row):
+                if found := uses_of(row):
                     uses[row.new.kind, row.new.pool] += found
             published = self._newest_kinds()
         return [
-            _figures_of(kind, pool, uses[kind, pool], published.get(kind))
+            figures_of(kind, pool, uses[kind, pool], published.get(kind))
             for kind, pool in sorted(uses)
         ]
 
@@ -244,7 +201,7 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
             for row in islice(self._database.jobs.newest_first(), _SAMPLED_MAX):
                 peak_bytes, ran_s = row.ended.peak_rss_bytes, row.ended.duration_s
                 rows = newest[row.new.kind, row.new.pool]
-                is_one = row.state is JobState.SUCCEEDED and len(rows) < _ATTEMPTS_MAX
+                is_one = row.state is JobState.SUCCEEDED and len(rows) < ATTEMPTS_MAX
                 if is_one and peak_bytes and ran_s is not None:
                     rows.append(
                         SampleRow(
@@ -304,12 +261,7 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
             is_turn = not 0 <= now_ms - last_ms < round(over_s * 1000)
             if not is_turn or not (rows := self.waiting()):
                 return False
-            given = [
-                Waiting(row.kind, row.pool, row.jobs, row.known, row.paused)
-                for row in rows
-            ]
-            reports = [row.report for row in self.run_reports()]
-            found = waits_of(given, self._held_by_cause(now_ms), reports, over_s)
+            found = self._causes(rows, over_s)
         slot_ms = now_ms // WAITS_SLOT_MS * WAITS_SLOT_MS
         with self._session.writing:
             database.put(database.waits_sampled, "", now_ms)
@@ -321,6 +273,20 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
                 if key[0] < now_ms - WAITS_KEPT_MS:
                     database.put(database.waits, key, None)
         return True
+
+    def causes(self, waiting: Sequence[WaitingRow]) -> list[WaitRow]:
+        """See `Store.causes`."""
+        with self._session.reading:
+            return self._causes(waiting, 1.0)
+
+    def _causes(self, waiting: Sequence[WaitingRow], over_s: float) -> list[WaitRow]:
+        given = [
+            Waiting(row.kind, row.pool, row.jobs, row.known, row.paused)
+            for row in waiting
+        ]
+        reports = [row.report for row in self.run_reports()]
+        held = self._held_by_cause(self._clock.utc_ms())
+        return waits_of(given, held, reports, over_s)
 
     def waits(self, over_s: float) -> list[WaitRow]:
         """See `Store.waits`."""
@@ -469,3 +435,9 @@ def _is_meant(row: Row, which: Filter) -> bool:
 
 def _by_run(published: tuple[tuple[str, str], KindRecord]) -> tuple[str, str]:
     return published[0]
+
+
+def _since(row: Row) -> tuple[bool, int, int]:
+    """Order leased jobs: those that run for longest first."""
+    at_ms = row.begun.started_at_ms
+    return at_ms is None, at_ms or 0, row.id

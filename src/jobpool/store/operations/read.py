@@ -20,6 +20,7 @@ from jobpool.store.operations.quotas.view import LANES
 from jobpool.store.records.jobs import KeptOutput
 from jobpool.store.records.operating import Filter, PauseRow
 from jobpool.store.records.reading import (
+    EndRow,
     FigureRow,
     GroupRow,
     SampleRow,
@@ -110,6 +111,18 @@ class Reading(QuotaReading):
             found: int = session.value("count_jobs", **_parameters(session, which))
         return found
 
+    def leased(self, limit: int = 1000) -> list[Job]:
+        """See `Store.leased`."""
+        with self._database.reading() as session:
+            rows = session.rows("leased_jobs", limit=limit)
+            key = self._ref_key(session)
+        return [job_from(row, key) for row in rows]
+
+    def ends(self, limit: int = 100) -> list[EndRow]:
+        """See `Store.ends`."""
+        with self._database.reading() as session:
+            return records(EndRow, session.rows("last_ends", limit=limit))
+
     def groups(self, which: Filter) -> list[GroupRow]:
         """See `Store.groups`."""
         with self._database.reading() as session:
@@ -169,13 +182,7 @@ class Reading(QuotaReading):
             last_ms = session.value("counter", name="waits_sampled_ms")
         if 0 <= now_ms - (last_ms or 0) < over_ms or not (rows := self.waiting()):
             return False
-        with self._database.reading() as session:
-            held = self._held_by_cause(session)
-        given = [
-            Waiting(row.kind, row.pool, row.jobs, row.known, row.paused) for row in rows
-        ]
-        reports = [row.report for row in self.run_reports()]
-        found = [list(row) for row in waits_of(given, held, reports, over_s)]
+        found = [list(row) for row in self._causes(rows, over_s)]
         with self._database.writing() as session:
             before_ms = now_ms - over_ms
             if not session.run("take_waits_turn", now_ms=now_ms, before_ms=before_ms):
@@ -184,6 +191,20 @@ class Reading(QuotaReading):
             session.run("add_waits", slot_ms=slot_ms, rows=as_json(found))
             session.run("prune_waits", before_ms=now_ms - WAITS_KEPT_MS)
         return True
+
+    def causes(self, waiting: Sequence[WaitingRow]) -> list[WaitRow]:
+        """See `Store.causes`."""
+        return self._causes(waiting, 1.0)
+
+    def _causes(self, waiting: Sequence[WaitingRow], over_s: float) -> list[WaitRow]:
+        with self._database.reading() as session:
+            held = self._held_by_cause(session)
+        given = [
+            Waiting(row.kind, row.pool, row.jobs, row.known, row.paused)
+            for row in waiting
+        ]
+        reports = [row.report for row in self.run_reports()]
+        return waits_of(given, held, reports, over_s)
 
     def waits(self, over_s: float) -> list[WaitRow]:
         """See `Store.waits`."""

@@ -73,6 +73,25 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """As stored: encrypted arguments take a little more."""
 
 
+class EndRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that did not succeed, and what has become of its job since."""
+
+    job_id: int
+    kind: str
+    pool: str
+    state: str
+    """The job's, now."""
+    tries: int
+    """Attempts of the job that have begun so far, later ones included."""
+    attempt: int
+    outcome: str
+    reason: str | None
+    error_class: str | None
+    finished_at_ms: int
+    duration_s: float | None
+    peak_rss_bytes: int | None
+
+
 class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     """Runnable jobs of one kind."""
 

@@ -71,6 +71,37 @@ WHERE id BETWEEN :first_id AND :last_id
 ORDER BY id DESC
 LIMIT :limit
 
+-- name: leased_jobs
+-- As find_jobs; by the index of leased ones. Those that run for longest come first.
+SELECT
+  r.*,
+  (SELECT j.replays FROM jobpool_jobs AS j WHERE j.id = r.id),
+  (SELECT j.replaced_by FROM jobpool_jobs AS j WHERE j.id = r.id),
+  (SELECT j.codec FROM jobpool_jobs AS j WHERE j.id = r.id),
+  d.until_start, d.replacements, d.postponements, d.follows,
+  (
+    SELECT w.job_id
+    FROM jobpool_debounced AS w
+    WHERE w.waits = 1 AND w.kind = r.kind AND w.unique_text = r.unique_text
+  ),
+  d.shared_text
+FROM jobpool_job_records AS r
+LEFT JOIN jobpool_debounced_records AS d ON d.job_id = r.id
+WHERE r.state = 'leased'
+ORDER BY r.started_at_ms IS NULL, r.started_at_ms, r.id
+LIMIT :limit
+
+-- name: last_ends
+-- Attempts that did not succeed, column by column as in
+-- jobpool.store.records.reading.EndRow.
+SELECT
+  j.id, j.kind, j.pool, j.state, j.attempt,
+  a.attempt, a.outcome, a.reason, a.error_class, a.finished_at_ms, a.duration_s,
+  a.peak_rss_bytes
+FROM (SELECT * FROM jobpool_attempts ORDER BY id DESC LIMIT :limit) AS a
+CROSS JOIN jobpool_jobs AS j ON j.id = a.job_id
+ORDER BY a.id DESC
+
 -- name: ids_of_key
 -- At most one of each kind.
 SELECT id

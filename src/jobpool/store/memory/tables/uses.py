@@ -1,0 +1,104 @@
+"""What attempts have used, and how those ended that did not succeed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import nlargest
+from operator import attrgetter
+from typing import NamedTuple
+
+from jobpool.core.jobs.job import JobState
+from jobpool.store.memory.tables.rows import Row
+from jobpool.store.records.reading import EndRow, FigureRow
+from jobpool.store.records.runs import KindRecord
+
+ATTEMPTS_MAX = 1000
+"""Figures are those of so many newest attempts of a kind."""
+newness = attrgetter("finished_at_ms")
+
+
+class Use(NamedTuple):
+    """What one attempt has used; None: it was not measured."""
+
+    finished_at_ms: int
+    peak_rss_bytes: int | None
+    duration_s: float | None
+
+
+def uses_of(row: Row) -> list[Use]:
+    """Return what the ended attempts of a job have used."""
+    uses = [
+        Use(
+            tried.shown.finished_at_ms,
+            tried.shown.peak_rss_bytes,
+            tried.shown.duration_s,
+        )
+        for tried in row.tried
+    ]
+    if row.state is JobState.SUCCEEDED and row.finished_at_ms is not None:
+        uses.append(
+            Use(row.finished_at_ms, row.ended.peak_rss_bytes, row.ended.duration_s)
+        )
+    return uses
+
+
+def mean_of(values: Iterable[float]) -> float | None:
+    """Return the mean; None: there is no value."""
+    found = list(values)
+    return math.fsum(found) / len(found) if found else None
+
+
+def figures_of(
+    kind: str, pool: str, uses: Sequence[Use], published: KindRecord | None
+) -> FigureRow:
+    """Return the figures of one kind's newest attempts, by nearest rank.
+
+    Args:
+        kind: the kind.
+        pool: its pool.
+        uses: of all its attempts, in any order.
+        published: the kind as a supervisor has published it, if any.
+    """
+    newest = nlargest(ATTEMPTS_MAX, uses, key=newness)
+    sizes = sorted(
+        (use.peak_rss_bytes for use in newest if use.peak_rss_bytes is not None),
+        reverse=True,
+    )
+    durations = sorted(
+        (use.duration_s for use in newest if use.duration_s is not None), reverse=True
+    )
+    rss_n, duration_n = len(sizes), len(durations)
+    return FigureRow(
+        kind=kind,
+        pool=pool,
+        attempts=len(newest),
+        rss_p50_bytes=sizes[rss_n // 2] if sizes else None,
+        rss_p99_bytes=sizes[rss_n // 100] if sizes else None,
+        rss_max_bytes=sizes[0] if sizes else None,
+        memory_bytes=None if published is None else published.memory_bytes,
+        duration_p50_s=durations[duration_n // 2] if durations else None,
+        duration_p99_s=durations[duration_n // 100] if durations else None,
+        duration_max_s=durations[0] if durations else None,
+        timeout_s=None if published is None else published.timeout_s,
+    )
+
+
+def ends_of(row: Row) -> Iterator[EndRow]:
+    """Yield the attempts of a job that did not succeed, oldest first."""
+    for tried in row.tried:
+        one = tried.shown
+        yield EndRow(
+            job_id=row.id,
+            kind=row.new.kind,
+            pool=row.new.pool,
+            state=row.state.value,
+            tries=row.attempt,
+            attempt=one.attempt,
+            outcome=one.outcome.value,
+            reason=one.reason,
+            error_class=one.error_class,
+            finished_at_ms=one.finished_at_ms,
+            duration_s=one.duration_s,
+            peak_rss_bytes=one.peak_rss_bytes,
+        )
