@@ -4,9 +4,12 @@ import re
 
 import pytest
 
+from jobpool.core.config.settings import Retention
+from jobpool.store.records.operating import Filter
 from jobpool.store.statements.named_sql import load_queries
+from support.store.flows import settle_all, step, store_flow
 from support.store.quotas import KIND, OTHER, enqueue, publish, quota
-from support.store.storing import KINDS, lease, new_job, succeeded
+from support.store.storing import KINDS, lease, lease_one, new_job, succeeded
 
 QUERIES = load_queries("sqlite")
 BACKLOG = 5000
@@ -46,10 +49,19 @@ def lines_of(connection, name):
         ("cancel_requests", "jobpool_jobs_asked_to_stop (supervisor=?)"),
         ("key_holders", "jobpool_jobs_key (kind=? AND key=?)"),
         ("unique_holders", "jobpool_jobs_unique (kind=? AND unique_text=?)"),
-        ("old_succeeded", "jobpool_jobs_succeeded (finished_at_ms<?)"),
-        ("old_canceled", "jobpool_jobs_canceled (finished_at_ms<?)"),
-        ("old_dead", "jobpool_jobs_dead (finished_at_ms<?)"),
-        ("old_quarantined", "jobpool_jobs_quarantined (finished_at_ms<?)"),
+        (
+            "old_succeeded",
+            "jobpool_jobs_succeeded (finished_at_ms>? AND finished_at_ms<?)",
+        ),
+        (
+            "old_canceled",
+            "jobpool_jobs_canceled (finished_at_ms>? AND finished_at_ms<?)",
+        ),
+        ("old_dead", "jobpool_jobs_dead (finished_at_ms>? AND finished_at_ms<?)"),
+        (
+            "old_quarantined",
+            "jobpool_jobs_quarantined (finished_at_ms>? AND finished_at_ms<?)",
+        ),
         ("surplus_succeeded", "jobpool_jobs_succeeded"),
         ("surplus_canceled", "jobpool_jobs_canceled"),
         ("surplus_dead", "jobpool_jobs_dead"),
@@ -213,6 +225,38 @@ def steps_of(store, action):
     finally:
         connection.set_progress_handler(None, 0)
     return steps
+
+
+def test_pruning_does_not_read_members_of_an_open_flow_again(store, clock):
+    """They stay, and are older than all that goes; the next search begins behind."""
+    store_flow(store, step(0), step(1, 0), members={0: 2000})
+    for _ in range(2):
+        settle_all(store, limit=1000)
+    clock.advance(3_600_000)
+    keep = Retention(succeeded_s=1.0)
+    first = steps_of(store, lambda: store.prune(keep))
+    (enqueued,) = store.enqueue([new_job(priority=9)])
+    store.settle([succeeded(lease_one(store))])
+    clock.advance(2000)
+    second = steps_of(store, lambda: store.prune(keep))
+    assert store.find(Filter(ids=(enqueued.id,))) == []
+    assert second < first / 4
+
+
+def test_old_jobs_are_looked_for_from_the_beginning_once_an_hour(store, clock, by_hand):
+    """What others held is passed over; so is what is stored with an older end."""
+    keep = Retention(succeeded_s=1.0)
+    clock.advance(3_600_000)
+    assert store.prune(keep) == 0
+    (enqueued,) = store.enqueue([new_job()])
+    store.settle([succeeded(lease_one(store))])
+    by_hand.execute("UPDATE jobpool_jobs SET finished_at_ms = 1")
+    by_hand.commit()
+    clock.advance(2000)
+    assert store.prune(keep) == 0
+    clock.advance(3_600_000)
+    assert store.prune(keep) == 1
+    assert store.find(Filter(ids=(enqueued.id,))) == []
 
 
 def backlogs(clock):

@@ -20,7 +20,7 @@ from jobpool.errors import (
     UsageError,
 )
 from jobpool.store.contract.watermark import Mark, RunPosition, Watermark
-from jobpool.store.operations.flows.pruning import prune_flows
+from jobpool.store.operations.flows.pruning import Searched, prune_flows
 from jobpool.store.operations.flows.rows import Contested
 from jobpool.store.operations.quotas.in_force import Governing, change_rules
 from jobpool.store.operations.quotas.setting import forget_quotas
@@ -58,6 +58,7 @@ class RunKeeping(Governing, Repairing):
     _CONTESTED: ClassVar[Contested | None]
     _LEFT_OVER: ClassVar[tuple[str, ...]] = ()
     """Queries that delete leftovers of ended leases whose jobs still exist."""
+    _searched = Searched()
 
     def begin_run(self, run: Run, kinds: Sequence[KindRecord], ttl_s: float) -> None:
         """See `Store.begin_run`."""
@@ -282,10 +283,12 @@ class RunKeeping(Governing, Repairing):
         """See `Store.prune`."""
         with self._database.writing() as session:
             now_ms = self._database.now_ms(session)
-            old = _old_jobs(session, retention, now_ms, limit)
+            before = self._searched.at(now_ms)
+            old, searched = _old_jobs(session, retention, now_ms, limit, before)
             if old:
                 used = set(session.rows("completed_in_use", ids=as_json(old)))
                 old = [job_id for job_id in old if (job_id,) not in used]
+                searched = before if used else searched
             if old:
                 ids = as_json(old)
                 forget_ticks(session, ids)
@@ -314,6 +317,7 @@ class RunKeeping(Governing, Repairing):
             session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_reports")
+        self._searched = searched
         return len(old) + pruned
 
     def drop_outputs(self, kept_bytes: int, limit: int = 1000) -> int:
@@ -380,9 +384,13 @@ _OLD = {
 
 
 def _old_jobs(
-    session: Session, retention: Retention, now_ms: int, limit: int
-) -> list[int]:
-    """Return finished jobs to delete: older than kept, or beyond the count kept."""
+    session: Session, retention: Retention, now_ms: int, limit: int, searched: Searched
+) -> tuple[list[int], Searched]:
+    """Find finished jobs to delete: older than kept, or beyond the count kept.
+
+    Returns:
+        The jobs, and up to where they were looked for.
+    """
     old: list[int] = []
     for state, (by_age, by_count) in _OLD.items():
         room = limit - len(old)
@@ -391,13 +399,17 @@ def _old_jobs(
         aged: Sequence[Row] = ()
         if kept_s is not None and room > 0:
             before_ms = now_ms - round(kept_s * 1000)
-            aged = session.rows(by_age, before_ms=before_ms, limit=room)
+            since_ms = searched.since_ms(state)
+            given = {"since_ms": since_ms, "before_ms": before_ms}
+            aged = session.rows(by_age, **given, limit=room)
+            until_ms = aged[-1][1] if len(aged) == room else before_ms
+            searched = searched.further(state, until_ms)
         surplus: Sequence[Row] = ()
         if count is not None and len(aged) < room:
             surplus = session.rows(by_count, count=count, limit=room)
         # Either are the oldest of their state: the longer list contains the other.
-        old += [job_id for (job_id,) in max(aged, surplus, key=len)]
-    return old
+        old += [job_id for job_id, *_ in max(aged, surplus, key=len)]
+    return old, searched
 
 
 def has_ended(session: Session, run_id: str) -> bool:

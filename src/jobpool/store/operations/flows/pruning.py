@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.flow import FlowState
+from jobpool.core.jobs.job import JobState
 from jobpool.store.operations.flows.rows import Contested
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Session
 
 ABANDONED_MS = 3_600_000
 """Nobody goes on with a flow of which no chunk was stored for so long."""
+
+EVER_MS = -(2**63)
+SEARCH_AGAIN_MS = 3_600_000
+"""Then old jobs are looked for from the beginning."""
+LATE_MS = 60_000
+"""An end may be committed so long after its time."""
+
+
+class Searched(NamedTuple):
+    """Up to which end jobs were looked for that are too old.
+
+    Members stay as long as their flow, among the oldest of all that has ended. Each
+    search would read all of them again, so it goes on where the last one stopped. Once
+    an hour it begins anew, for what others held then, or have stored since with an
+    older end.
+    """
+
+    began_ms: int = EVER_MS
+    """When that was last done from the beginning."""
+    until_ms: Mapping[JobState, int] = {}
+
+    def at(self, now_ms: int) -> Searched:
+        """Return what still holds at a time."""
+        is_fresh = 0 <= now_ms - self.began_ms < SEARCH_AGAIN_MS
+        return self if is_fresh else Searched(now_ms)
+
+    def since_ms(self, state: JobState) -> int:
+        """Return from which end on jobs of a state are to be looked for."""
+        return self.until_ms.get(state, EVER_MS)
+
+    def further(self, state: JobState, until_ms: int) -> Searched:
+        """Return this after a search up to an end."""
+        return self._replace(until_ms={**self.until_ms, state: until_ms - LATE_MS})
 
 
 def prune_flows(
