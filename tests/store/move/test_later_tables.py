@@ -62,7 +62,7 @@ VALUES = {
     ],
     "edges": [(4, 5, 6, "succeeded")],
 }
-JOB_VALUES = (1, 7, "00-ab-cd-01", 2, None, '{"vendor":"a"}', "[3,1]", 5, 2, 1)
+JOB_VALUES = (1, 7, "00-ab-cd-01", 2, None, '{"vendor":"a"}', "[3,1]", 5, 2, 3, 1)
 
 
 @pytest.fixture
@@ -106,11 +106,11 @@ def furnish(url):
         connection.executescript("""
 INSERT INTO jobpool_jobs (
   id, kind, pool, state, created_at_ms, run_at_ms, tick, codec, trace, replays, solo,
-  lane, quota_values, throttled, step, generation
+  lane, quota_values, throttled, step, generation, added_by
 )
 VALUES (
   1, 'k', 'cpu', 'waiting', 1, 1, 7, 'rot13', '00-ab-cd-01', 2, 1, 9, '{"vendor":"a"}',
-  '[3,1]', 5, 2
+  '[3,1]', 5, 2, 3
 );
 INSERT INTO jobpool_jobs (
   id, kind, pool, state, created_at_ms, run_at_ms, attempt, finished_at_ms
