@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from jobpool.cli.context import now_ms, opened, own_sources
+from jobpool.cli.context import opened, own_sources
 from jobpool.cli.flags import json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.state_names import StateChoice
@@ -15,9 +15,6 @@ from jobpool.core.config.settings import RETENTION_COUNT_MAX, Retention
 from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.units import duration_s
 from jobpool.operations.queue import Prune
-from jobpool.store.protocol import Store
-from jobpool.store.records.flows import FlowFilter
-from jobpool.store.records.operating import Filter
 
 
 @click.command()
@@ -67,13 +64,7 @@ def prune(
     retention = _only(states, retention)
     with opened(sources) as found:
         if dry_run:
-            jobs = _count(found, retention)
-            if found.flows(FlowFilter(), 1):
-                click.echo(
-                    "note: it may be fewer: jobs of a flow are counted, and stay "
-                    "until the whole flow is old enough",
-                    err=True,
-                )
+            jobs = found.prunable(retention)
         else:
             jobs = operating(found, Prune(retention=retention, note=note)).jobs
     if as_json:
@@ -95,21 +86,3 @@ def _only(states: tuple[str, ...], retention: Retention) -> Retention:
         **{f"{state}_s": None for state in others},
         **{f"{state}_count": None for state in others},
     )
-
-
-def _count(store: Store, retention: Retention) -> int:
-    """Count what `Store.prune` would delete: of each state the oldest so many."""
-    jobs = 0
-    now = now_ms()
-    for state in FINISHED:
-        age_s: float | None = getattr(retention, f"{state}_s")
-        kept: int | None = getattr(retention, f"{state}_count")
-        if age_s is None and kept is None:
-            continue
-        every = store.count(Filter(states=(state,)))
-        old = 0
-        if age_s is not None:
-            young = max(0, now - round(age_s * 1000)) + 1
-            old = every - store.count(Filter(states=(state,), since_ms=young))
-        jobs += max(old, 0 if kept is None else every - kept)
-    return jobs

@@ -295,6 +295,14 @@ class Supervising(Protocol):
         """
         ...
 
+    def prunable(self, retention: Retention) -> int:
+        """Return how many jobs calls of `prune` would delete now.
+
+        Args:
+            retention: as for `prune`.
+        """
+        ...
+
     def drop_outputs(self, kept_bytes: int, limit: int = 1000) -> int:
         """Drop the oldest outputs of successful attempts, at most *limit*.
 

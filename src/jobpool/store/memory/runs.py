@@ -16,7 +16,7 @@ from jobpool.core.rules.usage.sketch import WEEKS_KEPT, Counts, week_of
 from jobpool.errors import JobpoolBug, StoreRefused, UsageError
 from jobpool.store.contract.watermark import RunPosition, Watermark
 from jobpool.store.memory.database import MemoryDatabase, Session
-from jobpool.store.memory.flows.pruning import prune_flows
+from jobpool.store.memory.flows.pruning import prunable_members, prune_flows
 from jobpool.store.memory.lease import Leasing
 from jobpool.store.memory.quotas.keeping import QuotaKeeping
 from jobpool.store.memory.quotas.permits import PermitKeeping
@@ -302,6 +302,19 @@ class RunKeeping(Leasing, QuotaKeeping, PermitKeeping):
             self._prune_misfits()
             self._database.jobs.tidy()
         return count
+
+    def prunable(self, retention: Retention) -> int:
+        """See `Store.prunable`."""
+        with self._session.reading:
+            now_ms, count = self._clock.utc_ms(), 0
+            for state in FINISHED:
+                kept_s: float | None = getattr(retention, f"{state}_s")
+                kept: int | None = getattr(retention, f"{state}_count")
+                ended = self._database.jobs.finished[state]
+                before_ms = 0 if kept_s is None else now_ms - round(kept_s * 1000)
+                old = sum(time_of(rank) < before_ms for rank in ended)
+                count += max(old, 0 if kept is None else len(ended) - kept)
+            return count + prunable_members(self._database, retention, now_ms)
 
     def drop_outputs(self, kept_bytes: int, limit: int = 1000) -> int:
         """See `Store.drop_outputs`."""

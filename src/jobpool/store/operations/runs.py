@@ -20,7 +20,12 @@ from jobpool.errors import (
     UsageError,
 )
 from jobpool.store.contract.watermark import Mark, RunPosition, Watermark
-from jobpool.store.operations.flows.pruning import Searched, prune_flows
+from jobpool.store.operations.flows.pruning import (
+    EVER_MS,
+    Searched,
+    old_flows,
+    prune_flows,
+)
 from jobpool.store.operations.flows.rows import Contested
 from jobpool.store.operations.quotas.in_force import Governing, change_rules
 from jobpool.store.operations.quotas.setting import forget_quotas
@@ -319,6 +324,21 @@ class RunKeeping(Governing, Repairing):
             session.run("prune_reports")
         self._searched = searched
         return len(old) + pruned
+
+    def prunable(self, retention: Retention) -> int:
+        """See `Store.prunable`."""
+        with self._database.reading() as session:
+            now_ms, count = self._database.now_ms(session), 0
+            for state in _OLD:
+                kept_s: float | None = getattr(retention, f"{state}_s")
+                kept: int | None = getattr(retention, f"{state}_count")
+                before_ms = EVER_MS if kept_s is None else now_ms - round(kept_s * 1000)
+                given = {"state": state, "before_ms": before_ms}
+                ((every, old),) = session.rows("count_old", **given)
+                count += max(old, 0 if kept is None else every - kept)
+            flows = as_json(old_flows(session, retention, now_ms, ID_MAX))
+            members: int = session.value("count_members", flows=flows)
+        return count + members
 
     def drop_outputs(self, kept_bytes: int, limit: int = 1000) -> int:
         """See `Store.drop_outputs`."""

@@ -1,5 +1,6 @@
 """People cancel, pause, resume and approve; nothing of a flow is left behind."""
 
+import msgspec
 import pytest
 
 from jobpool.core.config.settings import Retention
@@ -209,6 +210,33 @@ def test_whom_a_flow_was_for_is_erased_with_its_jobs(store):
     assert again != flow
     assert store.erase([first]) == 1
     assert store.flow(again).row.key == "ann@example.org"
+
+
+@pytest.mark.parametrize("kept", [{"succeeded_s": 1.0}, {"succeeded_count": 1}])
+@pytest.mark.parametrize("is_over", [False, True])
+def test_what_can_be_pruned_is_what_is_pruned(store, clock, kept, is_over):
+    """Members count only with their whole flow, and by its age."""
+    store_flow(store, step(0), step(1, 0))
+    store.enqueue([new_job(), new_job()])
+    end_all(store)
+    store.fold()
+    if is_over:
+        end_all(store)
+        store.fold()
+    clock.advance(2000)
+    store.enqueue([new_job()])
+    end_all(store)
+    keep = Retention(succeeded_s=None, dead_s=None, canceled_s=None)
+    keep = msgspec.structs.replace(keep, **kept)
+    expected = 2 + 2 * (is_over and "succeeded_s" in kept)
+    assert store.prunable(keep) == expected
+    assert store.prune(keep) == expected
+    assert store.prunable(keep) == 0
+
+
+def end_all(store):
+    """Let all that may begin succeed."""
+    store.settle([succeeded(one) for one in lease(store, limit=1000)])
 
 
 def test_flows_are_pruned_whole(store, clock):

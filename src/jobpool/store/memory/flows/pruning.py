@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.flow import FlowState
 from jobpool.store.memory.database import MemoryDatabase
@@ -24,6 +26,31 @@ def prune_flows(
     Returns:
         How many jobs were deleted.
     """
+    count = 0
+    for flow in _old(database, retention, now_ms):
+        if count >= limit:
+            break
+        count += _delete(database, flow)
+    return count
+
+
+def prunable_members(
+    database: MemoryDatabase, retention: Retention, now_ms: int
+) -> int:
+    """Return how many jobs `prune_flows` would delete without a limit."""
+    members = database.jobs.members
+    return sum(
+        len(members.get(step_id, ()))
+        for flow in _old(database, retention, now_ms)
+        for step_id in flow.steps
+    )
+
+
+def _old(database: MemoryDatabase, retention: Retention, now_ms: int) -> Iterator[Flow]:
+    """Yield flows that are older than is kept of their state, oldest first.
+
+    Not one of which somebody has revived a member.
+    """
     kept_s = {
         FlowState.SUCCEEDED: retention.succeeded_s,
         FlowState.FAILED: retention.dead_s,
@@ -36,19 +63,16 @@ def prune_flows(
         and (seconds := kept_s.get(flow.state)) is not None
         and flow.finished_at_ms < now_ms - round(seconds * 1000)
     )
-    count = 0
+    unended = database.jobs.unended
     for _, flow_id in old:
-        if count >= limit:
-            break
-        count += _delete(database, database.flows[flow_id])
-    return count
+        flow = database.flows[flow_id]
+        if not any(unended.get(step_id) for step_id in flow.steps):
+            yield flow
 
 
 def _delete(database: MemoryDatabase, flow: Flow) -> int:
-    """Delete a flow, unless somebody has revived a member; return how many jobs."""
+    """Delete a flow; return how many jobs."""
     jobs = database.jobs
-    if any(jobs.unended.get(step_id) for step_id in flow.steps):
-        return 0
     ids = [job_id for step_id in flow.steps for job_id in jobs.members.get(step_id, ())]
     for job_id in ids:
         database.delete_job(job_id)

@@ -74,12 +74,12 @@ def prune_flows(
     Returns:
         How many jobs were deleted.
     """
-    found = _old(session, retention, now_ms, limit)
+    found = old_flows(session, retention, now_ms, limit)
     if found and contested:
         rows = session.rows(contested.lock, flows=as_json(found))
         locked = {flow for (flow,) in rows}
         # One may have been retried, or gone on with, before it was locked.
-        again = _old(session, retention, now_ms, limit)
+        again = old_flows(session, retention, now_ms, limit)
         found = [flow for flow in again if flow in locked]
     count = 0
     for flow in found:
@@ -89,7 +89,9 @@ def prune_flows(
     return count
 
 
-def _old(session: Session, retention: Retention, now_ms: int, limit: int) -> list[int]:
+def old_flows(
+    session: Session, retention: Retention, now_ms: int, limit: int
+) -> list[int]:
     """Return flows that are older than is kept of their state, oldest first."""
     kept_s = {
         FlowState.SUCCEEDED: retention.succeeded_s,

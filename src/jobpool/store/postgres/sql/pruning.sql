@@ -152,6 +152,20 @@ JOIN jobpool.jobs AS j ON j.id = surplus.id
 WHERE j.state || '' = 'quarantined' AND j.finished_at_ms = surplus.finished_at_ms
 FOR UPDATE OF j SKIP LOCKED
 
+-- name: count_old
+-- Jobs of a state and of no flow: all, and those that ended before a time.
+SELECT count(*), count(*) FILTER (WHERE finished_at_ms < %(before_ms)s)
+FROM jobpool.jobs
+WHERE state = %(state)s AND step IS NULL
+
+-- name: count_members
+-- Of all of these flows.
+SELECT count(*)
+FROM jobpool.steps AS s
+JOIN jobpool.jobs AS j ON j.step = s.id
+WHERE j.step IS NOT NULL
+  AND s.flow IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+
 -- name: members_of_flow
 -- Some.
 SELECT found.id

@@ -92,6 +92,20 @@ LIMIT max(
   ) - :count
 )
 
+-- name: count_old
+-- Jobs of a state and of no flow: all, and those that ended before a time.
+SELECT count(*), count(*) FILTER (WHERE finished_at_ms < :before_ms)
+FROM jobpool_jobs
+WHERE state = :state AND step IS NULL
+
+-- name: count_members
+-- Of all of these flows.
+SELECT count(*)
+FROM jobpool_steps AS s
+CROSS JOIN jobpool_jobs AS j ON j.step = s.id
+WHERE j.step IS NOT NULL
+  AND s.flow IN (SELECT value FROM json_each(:flows))
+
 -- name: members_of_flow
 -- Some.
 SELECT +j.id
