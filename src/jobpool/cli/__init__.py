@@ -1,6 +1,6 @@
 """The command line: each command reads its arguments, makes one call, and prints.
 
-May import: client, core, manual, operations, sandbox, store, supervisor.
+May import: client, core, manual, monitoring, operations, sandbox, store, supervisor.
 """
 
 from __future__ import annotations

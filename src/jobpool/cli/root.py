@@ -84,7 +84,10 @@ _COMMANDS = {
     "tune": _Command(
         "diagnose.tune.command:tune", "Propose limits that fit what jobs have used."
     ),
-    "manual": _Command("manual:manual", "Read or search the manual."),
+    "metrics": _Command(
+        "watch.metrics:metrics", "Serve the gauges of the whole fleet to Prometheus."
+    ),
+    "manual": _Command("diagnose.manual:manual", "Read or search the manual."),
     "demo": _Command("demo.command:demo", "Watch hostile jobs being contained."),
 }
 """In the order of the help."""

@@ -31,6 +31,7 @@ from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import without_password
 from jobpool.core.events.event import Event, Observer
+from jobpool.core.events.figures import AttemptsSucceeded
 from jobpool.core.events.jobs import JobSucceeded
 from jobpool.core.events.supervisor import Alarm, SupervisorStopped
 from jobpool.core.formats import TOO_OLD
@@ -168,6 +169,7 @@ class _Supervisor:
             burst=burst,
             on_registry=self._enter,
             reports_successes=observer.hears(JobSucceeded),
+            counts=observer.hears(AttemptsSucceeded),
         )
         self._store = StoreThread(
             lambda: open_patiently(

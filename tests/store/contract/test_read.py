@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from jobpool.core.jobs.flow import NewFlow, NewStep
 from jobpool.core.jobs.job import Evidence, JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.records.operating import Filter
@@ -312,3 +313,33 @@ def test_samples_of_a_kind_are_a_thousand_at_most(store):
     )
     found = [row.peak_rss_bytes for row in store.samples()]
     assert found == list(range(11, 1011))
+
+
+def test_depths_count_what_has_not_ended_and_what_people_must_look_at(store):
+    store.enqueue([new_job(), new_job(priority=5), new_job(priority=-5), new_job()])
+    store.enqueue([new_job(run_at_ms=2**42)])
+    first, second = lease(store, limit=2)
+    store.settle([succeeded(first), ended(second, Outcome.CRASHED)])
+    found = {(row.state, row.band): row.jobs for row in store.depths()}
+    assert sum(found.values()) == 4  # one has succeeded
+    assert found["runnable", "low"] == 1
+    assert found["pending", "normal"] >= 1
+    assert {(row.kind, row.pool) for row in store.depths()} == {
+        ("shop.thumbnail", "cpu")
+    }
+
+
+def test_depths_of_tenants_are_the_largest(store):
+    store.enqueue([new_job(tenant="a")] * 3 + [new_job(tenant="b")] * 5 + [new_job()])
+    assert store.tenant_depths() == [("b", "runnable", 5), ("a", "runnable", 3)]
+    assert store.tenant_depths(1) == [("b", "runnable", 5)]
+
+
+def test_open_flows_are_counted_by_state(store):
+    """Those that have ended are not."""
+    assert store.open_flows() == {}
+    step = NewStep(number=0, name="only")
+    for key in ("a", "b"):
+        flow = NewFlow(name="report", key=key, steps=(step,))
+        store.enqueue_flow(flow, [(0, new_job())])
+    assert store.open_flows() == {"open": 2}

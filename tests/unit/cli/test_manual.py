@@ -10,8 +10,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from jobpool.cli.diagnose.manual import rendered
 from jobpool.cli.exits import Exit
-from jobpool.cli.manual import rendered
 from jobpool.cli.root import cli
 from jobpool.manual import pages
 

@@ -34,6 +34,7 @@ SAID = {
     "SupervisorStopped": {"how": "drained"},
     "Run": {"format": 4},
     "NewFlow": {"failure": "fail"},
+    "Proposal": {"verdict": "unknown"},
     "Lockdown": {"network": True, "enclosure": "none"},
     "Policy": {
         "max_attempts": 5,

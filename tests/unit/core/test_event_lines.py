@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jobpool.core.event_lines import LINE_MAX_BYTES, human_line, json_line
-from jobpool.core.events.event import Event
+from jobpool.core.events.event import Event, Level
 from jobpool.core.events.flow import (
     DownstreamClosed,
     DownstreamOpened,
@@ -54,6 +54,7 @@ from jobpool.core.events.supervisor import (
     LeaseFenced,
     LeaseRegained,
     LinesDropped,
+    MetricsRefused,
     RunReclaimed,
     StaleSettlement,
     StoreBack,
@@ -187,6 +188,13 @@ LINES = [
     (
         LeaseRegained(at_ms=0, away_s=9.96),
         ["lease renewed again", "jobs are leased again, after 10s"],
+    ),
+    (
+        MetricsRefused(at_ms=0, reason="127.0.0.1:9464: Address already in use"),
+        [
+            "metrics cannot be served at 127.0.0.1:9464: Address already in use",
+            "trying again until it is free",
+        ],
     ),
     (
         StoreConcern(at_ms=0, text="a session is open"),
@@ -611,7 +619,9 @@ def test_every_event_has_a_case_here():
     core = {
         one
         for one in (*Event.__subclasses__(), *JobFailure.__subclasses__())
-        if one.__module__.startswith("jobpool.core") and one is not JobFailure
+        if one.__module__.startswith("jobpool.core")
+        and one is not JobFailure
+        and one.level > Level.NOTSET  # those are in no log
     }
     assert core == known
 

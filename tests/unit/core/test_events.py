@@ -68,7 +68,7 @@ def _members(wanted):
 ALL = [
     one
     for one in (*Event.__subclasses__(), *JobFailure.__subclasses__())
-    if one is not JobFailure
+    if one is not JobFailure and one.level > Level.NOTSET  # those are in no log
 ]
 
 
@@ -138,6 +138,7 @@ def test_the_names_of_events_are_as_agreed():
         "host_memory_short",
         "slots_beyond_memory",
         "memory_awaited",
+        "metrics_refused",
         "memory_soft_passed",
         "pool_reloaded",
         "pool_resized",

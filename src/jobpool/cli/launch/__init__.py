@@ -1,5 +1,6 @@
 """Starting a supervisor: flags, log, heartbeat file, systemd.
 
-May import: cli.context, cli.exits, cli.flags, cli.presence, core, store, supervisor.
+May import: cli.context, cli.exits, cli.flags, cli.presence, core, monitoring,
+store, supervisor.
 Start with `launch`.
 """

@@ -19,6 +19,7 @@ from jobpool.cli.context import (
 from jobpool.cli.flags import LOG_FORMATS, LOG_LEVELS, LaunchFlags, launch_flags
 from jobpool.cli.launch.heartbeat_file import LifeSign
 from jobpool.cli.launch.log import Both, LogWriter, renderer
+from jobpool.cli.launch.metrics import measured
 from jobpool.cli.launch.systemd import ServiceManager
 from jobpool.core.config.settings import Settings
 from jobpool.core.events.event import Level, Observer
@@ -124,13 +125,14 @@ def _serve(flags: LaunchFlags, settings: Settings, *, observer: Observer) -> int
         return configuration_of(flags).settings
 
     try:
-        return serve(
-            settings,
-            burst=flags.burst,
-            observer=Both((observer, sign, manager)),
-            reread=None if sys.stdin.isatty() else reread,
-            alive=begin,
-        )
+        with measured(settings, observer) as counting:
+            return serve(
+                settings,
+                burst=flags.burst,
+                observer=Both((observer, sign, manager, *counting)),
+                reread=None if sys.stdin.isatty() else reread,
+                alive=begin,
+            )
     finally:
         sign.close()
         manager.close()

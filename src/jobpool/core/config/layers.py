@@ -17,14 +17,13 @@ import msgspec
 from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.core.config.file import ConfigFile
 from jobpool.core.config.options import (
-    ADMISSION,
     ALIAS,
     ENVIRONMENT,
     KIND,
     POOL,
     QUOTA,
     RETENTION,
-    RETRIES,
+    SECTIONS,
     TENANT,
     TOP,
     Option,
@@ -153,16 +152,14 @@ def _from_file(file: ConfigFile) -> Iterator[tuple[Path, Sourced]]:
                 yield from _section(file, (key, name), section, table, NAMED[key])
         elif key == "retention":
             yield from _retention_of(file, value)
-        elif key == "admission":
-            yield from _section(file, (key,), key, value, ADMISSION)
-        elif key == "retries":
-            yield from _section(file, (key,), key, value, RETRIES)
+        elif key in SECTIONS:
+            yield from _section(file, (key,), key, value, SECTIONS[key])
         elif key == ALIAS:
             yield DEPTH_MAX, _former_name(file, value)
         elif key in TOP:
             yield (key,), Sourced(value, f"{file.shown} {key}")
         else:
-            known = (*TOP, "pools", *NAMED, "retention", "admission", "retries")
+            known = (*TOP, "pools", *NAMED, "retention", *SECTIONS)
             raise ConfigError(
                 f"{file.shown}: unknown option {key!r}; {nearest(key, known)}"
             )

@@ -14,7 +14,7 @@ from jobpool.core.config import settings as st
 from jobpool.core.config.admission import admission_of
 from jobpool.core.config.file import ConfigFile
 from jobpool.core.config.layers import Sourced, lookup
-from jobpool.core.config.options import ALIAS, CLIENT, RETENTION, RETRIES, TOP
+from jobpool.core.config.options import ALIAS, CLIENT, METRICS, RETENTION, RETRIES, TOP
 from jobpool.core.config.pools import kinds_of, known_pools, pools_of
 from jobpool.core.config.quotas import quotas_of, tenants_of
 from jobpool.core.config.sources import (
@@ -138,6 +138,8 @@ def configure(
     admission = admission_of(sources, values)
     budget = value_of(sources.stack, ("retries", "budget"), RETRIES["budget"], "none")
     values["retries.budget"] = budget
+    listen = value_of(sources.stack, ("metrics", "listen"), METRICS["listen"], "none")
+    values["metrics.listen"] = listen
     values |= below
     for key, value in _retention(sources).items():
         values[f"retention.{key}"] = value
@@ -156,6 +158,7 @@ def configure(
         quotas=quotas,
         tenants=tenants,
         retry_budget=budget.value,
+        metrics_listen=listen.value,
         kinds_shared=_is_shared(sources, has_jobs_file=has_jobs_file),
         admission=admission,
         retention=retention_of(sources),

@@ -181,6 +181,18 @@ RETRIES: Mapping[str, Option] = {
 }
 """Options of ``[retries]``."""
 
+METRICS: Mapping[str, Option] = {
+    "listen": Option(read.or_none(read.address), read.show_or(str, "none"))
+}
+"""Options of ``[metrics]``."""
+
+SECTIONS: Mapping[str, Mapping[str, Option]] = {
+    "admission": ADMISSION,
+    "retries": RETRIES,
+    "metrics": METRICS,
+}
+"""Tables of a file that hold options and nothing else."""
+
 KEPT: Mapping[str, Option] = {
     "age": _KEPT,
     "count": Option(

@@ -5,12 +5,13 @@ A reader gets the value as written and the option's name, for the error message.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from jobpool.core.config.settings import SENDABLE_MAX_BYTES, SLOTS_MAX
+from jobpool.core.config.settings import SENDABLE_MAX_BYTES, SLOTS_MAX, Address
 from jobpool.core.rules.limits import GROWTH_MAX
 from jobpool.core.units import duration_s, show_size, size_bytes
 from jobpool.errors import ConfigError
@@ -41,6 +42,10 @@ _CORE_MAX = 8191
 NICE_MAX = 19
 PROCESSES_MAX = 4_194_304
 """The kernel's own limit."""
+PORT_MAX = 65535
+_ADDRESS = re.compile(
+    r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+|localhost)):(\d{1,5})", re.ASCII
+)
 _SHARE = re.compile(r"0?\.\d{1,6}", re.ASCII)
 _VERSION = re.compile(r"[!-~]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -75,6 +80,28 @@ def _seen(value: Any) -> str:
         return "a number that long"
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:40]}…"  # noqa: PLR2004 - one glance
+
+
+def address(value: Any, what: str) -> Address:
+    """Read where a server listens: ``127.0.0.1:9464``, ``[::]:9464``.
+
+    Raises:
+        ConfigError: not an address of this machine with a port.
+    """
+    match = _ADDRESS.fullmatch(value.strip()) if isinstance(value, str) else None
+    host = (match[1] or match[2]) if match else ""
+    port = int(match[3]) if match else -1
+    try:
+        ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        port = -1
+    if not 0 <= port <= PORT_MAX:
+        raise ConfigError(
+            f"{what}: {_seen(value)} is not an address to listen on; expected an IP "
+            'address and a port, such as "127.0.0.1:9464", or "0.0.0.0:9464" for all '
+            "networks of this machine"
+        )
+    return Address(host, port)
 
 
 def text(value: Any, what: str) -> str:

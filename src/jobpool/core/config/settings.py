@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -102,6 +103,18 @@ class MemoryAdmission(StrEnum):
     """What its kind was seen to use; its limit while that is unknown."""
     LIMITS = "limits"
     """Its limit."""
+
+
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Return it as it is written: ``127.0.0.1:9464``, ``[::1]:9464``."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,6 +259,8 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     kinds_shared: bool = False
     """The configuration also serves another application: it may have more kinds."""
     retention: Retention = Retention()
+    metrics_listen: Address | None = None
+    """Where this supervisor's metrics are served; None: nowhere."""
     memory_budget_bytes: int | None = None
     """What all attempts together may use; None: no limit."""
     memory_admission: MemoryAdmission = MemoryAdmission.OBSERVED

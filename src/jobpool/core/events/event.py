@@ -14,6 +14,8 @@ import msgspec
 class Level(IntEnum):
     """Severity of an event; numbers as in the standard library's logging."""
 
+    NOTSET = 0
+    """For observers that count: in no log."""
     DEBUG = 10
     INFO = 20
     WARNING = 30

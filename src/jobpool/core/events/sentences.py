@@ -52,6 +52,7 @@ from jobpool.core.events.supervisor import (
     LeaseFenced,
     LeaseRegained,
     LinesDropped,
+    MetricsRefused,
     RunReclaimed,
     StaleSettlement,
     StoreBack,
@@ -208,6 +209,7 @@ def _supervisor_parts(event: Event) -> Iterator[str]:  # noqa: C901, PLR0912 - a
         case (
             LeaseFenced()
             | LeaseRegained()
+            | MetricsRefused()
             | StoreConcern()
             | SupervisorOutdated()
             | StoreWentBack()
@@ -252,6 +254,7 @@ def _schedule_parts(
 def _lease_parts(
     event: LeaseFenced
     | LeaseRegained
+    | MetricsRefused
     | StoreConcern
     | StoreWentBack
     | SupervisorOutdated,
@@ -275,6 +278,9 @@ def _lease_parts(
             yield "lease renewed again"
             away = show_duration(round(event.away_s, 1))
             yield f"jobs are leased again, after {away}"
+        case MetricsRefused():
+            yield f"metrics cannot be served at {event.reason}"
+            yield "trying again until it is free"
         case StoreConcern():
             yield "store"
             yield event.text

@@ -174,6 +174,15 @@ class LeaseRegained(Event, frozen=True, kw_only=True):
     """How long no job was leased."""
 
 
+class MetricsRefused(Event, frozen=True, kw_only=True):
+    """Metrics cannot be served: somebody else has the address; it is tried again."""
+
+    name = "metrics_refused"
+    level = Level.WARNING
+
+    reason: str
+
+
 class StoreConcern(Event, frozen=True, kw_only=True):
     """The database works, but an operator should check it."""
 

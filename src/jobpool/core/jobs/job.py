@@ -217,6 +217,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     """Its arguments did not fit some supervisor's version of its handler."""
     codec: str | None = None
     """As in `NewJob`."""
+    due_ms: int = 0
+    """The store's clock when it was due; 0: unknown."""
     schedule: Scheduled | None = None
     """The tick that it is, if a schedule has enqueued it."""
     throttles: int = 0

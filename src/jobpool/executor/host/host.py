@@ -23,7 +23,7 @@ from typing import NoReturn
 import msgspec
 
 from jobpool.core.config.settings import PoolSettings, Settings
-from jobpool.core.events.event import Event
+from jobpool.core.events.event import Event, Level
 from jobpool.core.events.jobs import JobOutput, JobSucceeded
 from jobpool.core.events.pools import ZygoteFailed
 from jobpool.core.events.supervisor import Alarm, SupervisorDraining
@@ -173,8 +173,7 @@ class Host:
 
     def hears(self, kind: type[Event]) -> bool:
         """Say whether it uses events of this class; it ignores a few."""
-        del kind
-        return True
+        return kind.level > Level.NOTSET
 
     def _ended(self, ends: Sequence[tuple[Settlement, int]]) -> None:
         self._finished.extend(ends)

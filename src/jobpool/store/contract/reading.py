@@ -20,6 +20,7 @@ from jobpool.store.records.jobs import KeptOutput, MisfitRow, SuspectRow
 from jobpool.store.records.operating import AuditFilter, AuditRow, Filter, PauseRow
 from jobpool.store.records.quotas import BucketRow, QuotaRow, QuotaWait, TenantRow
 from jobpool.store.records.reading import (
+    DepthRow,
     EndRow,
     FigureRow,
     GroupRow,
@@ -128,6 +129,21 @@ class Reading(Protocol):
 
     def sketches(self, kind: str | None = None) -> list[SketchRow]:
         """Return what attempts have used, of one kind or of all, oldest week first."""
+        ...
+
+    def depths(self) -> list[DepthRow]:
+        """Count the jobs that have not ended, and those that are dead or quarantined.
+
+        It reads each of them: ten million take seconds.
+        """
+        ...
+
+    def tenant_depths(self, limit: int = 100) -> list[tuple[str, str, int]]:
+        """Count unfinished jobs by tenant and state, the most first."""
+        ...
+
+    def open_flows(self) -> dict[str, int]:
+        """Count flows that have not ended, by state."""
         ...
 
     def samples(self) -> list[SampleRow]:

@@ -31,16 +31,19 @@ from jobpool.store.memory.tables.rows import Row, job_from
 from jobpool.store.memory.tables.uses import (
     ATTEMPTS_MAX,
     Use,
+    depths_of,
     ends_of,
     figures_of,
     mean_of,
     newness,
+    tenant_depths_of,
     uses_of,
 )
 from jobpool.store.operations.quotas.view import LANES
 from jobpool.store.records.jobs import KeptOutput
 from jobpool.store.records.operating import Filter, PauseRow
 from jobpool.store.records.reading import (
+    DepthRow,
     EndRow,
     FigureRow,
     GroupRow,
@@ -193,6 +196,26 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
             figures_of(kind, pool, uses[kind, pool], published.get(kind))
             for kind, pool in sorted(uses)
         ]
+
+    def depths(self) -> list[DepthRow]:
+        """See `Store.depths`."""
+        with self._session.reading:
+            return depths_of(self._database.jobs.newest_first())
+
+    def tenant_depths(self, limit: int = 100) -> list[tuple[str, str, int]]:
+        """See `Store.tenant_depths`."""
+        with self._session.reading:
+            return tenant_depths_of(self._database.jobs.newest_first())[:limit]
+
+    def open_flows(self) -> dict[str, int]:
+        """See `Store.open_flows`."""
+        with self._session.reading:
+            flows = self._database.flows.rows.values()
+            return dict(
+                Counter(
+                    flow.state.value for flow in flows if flow.finished_at_ms is None
+                )
+            )
 
     def samples(self) -> list[SampleRow]:
         """See `Store.samples`."""

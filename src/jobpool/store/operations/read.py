@@ -20,6 +20,7 @@ from jobpool.store.operations.quotas.view import LANES
 from jobpool.store.records.jobs import KeptOutput
 from jobpool.store.records.operating import Filter, PauseRow
 from jobpool.store.records.reading import (
+    DepthRow,
     EndRow,
     FigureRow,
     GroupRow,
@@ -154,6 +155,22 @@ class Reading(QuotaReading):
             return []  # no kind can have such a name
         with self._database.reading() as session:
             return records(SketchRow, session.rows("get_sketches", kind=kind))
+
+    def depths(self) -> list[DepthRow]:
+        """See `Store.depths`."""
+        with self._database.reading() as session:
+            return records(DepthRow, session.rows("get_depths"))
+
+    def tenant_depths(self, limit: int = 100) -> list[tuple[str, str, int]]:
+        """See `Store.tenant_depths`."""
+        with self._database.reading() as session:
+            rows = session.rows("get_tenant_depths", limit=limit)
+        return [(tenant, state, jobs) for tenant, state, jobs in rows]
+
+    def open_flows(self) -> dict[str, int]:
+        """See `Store.open_flows`."""
+        with self._database.reading() as session:
+            return dict(session.rows("count_open_flows"))
 
     def samples(self) -> list[SampleRow]:
         """See `Store.samples`."""

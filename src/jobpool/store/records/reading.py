@@ -62,6 +62,17 @@ class SketchRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of them: those that were ended there, and would have used more."""
 
 
+class DepthRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Jobs of one kind, pool, state and band of priorities."""
+
+    kind: str
+    pool: str
+    state: str
+    band: str
+    """``low``: below 0; ``normal``; ``high``: above 0."""
+    jobs: int
+
+
 class SampleRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one successful attempt has used, beside the size of its arguments."""
 

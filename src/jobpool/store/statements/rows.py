@@ -160,6 +160,7 @@ def make_lease(
         row.tenant,
         unfit,
         row.codec,
+        row.run_at_ms if type(row.run_at_ms) is int else 0,
     )
     if type(row.step) is int:  # a damaged one costs no more than a look sooner
         lease = msgspec.structs.replace(lease, step=row.step)

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from jobpool.core.events.event import Event
+from jobpool.core.events.figures import AttemptsSucceeded
 from jobpool.core.jobs.job import Settlement
 from jobpool.core.rules.lifecycle import success
 from jobpool.sandbox.protocol.messages import Done, FromChild
@@ -31,6 +33,17 @@ from jobpool.supervisor.machine.state.recent_ends import RecentEnds
 from jobpool.supervisor.machine.state.slot import Slot, SlotState
 from jobpool.supervisor.machine.state.step import Step
 from jobpool.supervisor.machine.state.usage import Usage
+
+
+class _Used(NamedTuple):
+    """What attempts of a kind have used, in order of their ends."""
+
+    peaks_bytes: list[int]
+    durations_s: list[float]
+    waits_s: list[float]
+    """Until they began; empty, as the numbers, if nobody counts."""
+    attempts: list[int]
+    """Their numbers."""
 
 
 class FastPath:
@@ -81,7 +94,7 @@ class FastPath:
         ended: list[Settlement] = []
         events: list[Event] | None = [] if self._step.reports_successes else None
         step, queue, name = self._step, slot.queue, slot.name
-        used: defaultdict[str, tuple[list[int], list[float]]] = defaultdict(_nothing)
+        used: defaultdict[str, _Used] = defaultdict(_nothing)
         rss_bytes, done, others_begin = 0, None, False
         for frame in islice(frames, first, None):
             if type(frame) is not Done or not is_plain_success(frame) or not queue:
@@ -103,9 +116,12 @@ class FastPath:
             )
             if done.result and len(done.result) > SMALL_BYTES:
                 self._pools[slot.pool].owe(lease.kind, ended[-1])
-            peaks_bytes, durations_s = used[lease.kind]
-            peaks_bytes.append(done.peak_rss_bytes)
-            durations_s.append(done.duration_s)
+            of_kind = used[lease.kind]
+            of_kind.peaks_bytes.append(done.peak_rss_bytes)
+            of_kind.durations_s.append(done.duration_s)
+            if step.counts:
+                of_kind.waits_s.append(notices.waited_s(job, began_s - job.slept_s))
+                of_kind.attempts.append(lease.attempt)
             slot.cpu_s += done.cpu_s
             rss_bytes = max(rss_bytes, done.rss_bytes)
             slot.allowed_bytes = max(slot.allowed_bytes, job.limits.memory_bytes)
@@ -118,21 +134,33 @@ class FastPath:
         self._ends.left(slot, kind_of_all, done.rss_bytes, len(ended))
         slot.jobs += len(ended)
         slot.idled_s, slot.ended_token = 0.0, done.token
-        for kind, (peaks_bytes, durations_s) in used.items():
-            self._pools[slot.pool].took(kind, durations_s)
-            self._usage.succeeded(kind, slot.pool, peaks_bytes, durations_s)
-            self._ends.succeeded(kind, len(durations_s))
+        self._count(slot, used)
         step.others_begin |= others_begin
         step.settle_plain(ended)
         step.report(events or ())
         self._running.go_on(slot, rss_bytes)
         return len(ended)
 
+    def _count(self, slot: Slot, used: Mapping[str, _Used]) -> None:
+        """Add what attempts have used to what is known of their kinds."""
+        for kind, of_kind in used.items():
+            durations_s = of_kind.durations_s
+            self._pools[slot.pool].took(kind, durations_s)
+            self._usage.succeeded(kind, slot.pool, of_kind.peaks_bytes, durations_s)
+            self._ends.succeeded(kind, len(durations_s))
+            if self._step.counts:
+                event = AttemptsSucceeded(
+                    at_ms=self._step.now_ms,
+                    kind=kind,
+                    pool=slot.pool,
+                    **of_kind._asdict(),
+                )
+                self._step.report(event)
+
     def _gates_need_ends(self) -> bool:
         """Say whether a gate needs every end, one by one."""
         return any(gate.needs_ends for gate in self._gates)
 
 
-def _nothing() -> tuple[list[int], list[float]]:
-    """Return no peaks and no durations."""
-    return [], []
+def _nothing() -> _Used:
+    return _Used([], [], [], [])

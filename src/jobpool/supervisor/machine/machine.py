@@ -64,6 +64,7 @@ class Machine:
         on_registry: as for `Loading`.
         burst: end once nothing is due any more.
         reports_successes: as for `Step`.
+        counts: as for `Step`.
 
     Attributes:
         usage: what ended attempts have used; the store thread takes it from there.
@@ -77,6 +78,7 @@ class Machine:
         on_registry: Callable[[Registry], None],
         burst: bool = False,
         reports_successes: bool = True,
+        counts: bool = False,
     ) -> None:
         self._burst = burst
         self._on_registry = on_registry
@@ -86,7 +88,7 @@ class Machine:
             pool = Pool(pool_settings, len(self.slots))
             self.pools[pool.name] = pool
             self.slots += pool.slots
-        self._step = step = Step(reports_successes=reports_successes)
+        self._step = step = Step(reports_successes=reports_successes, counts=counts)
         self._idle = idle = IdleChildren(step, self.pools, self._freed)
         self._starting = Starting(step, self.pools, rest=idle.rest, freed=self._freed)
         progress = ProgressReports(step)
@@ -355,6 +357,8 @@ class Machine:
     # -- the store's answers -------------------------------------------------------
 
     def _granted(self, event: inp.Granted) -> None:
+        if event.batch.leases:
+            self._step.granted_s = self._step.now_s
         self._dispatcher.granted(event)
         if event.batch.outdated:
             self._shutdown.outdated()

@@ -153,6 +153,7 @@ def lease_from(row: Row, held: Held) -> Lease:
         key=new.key,
         tenant=new.tenant,
         codec=new.codec,
+        due_ms=row.run_at_ms,
     )
     if row.snoozes:
         lease = msgspec.structs.replace(

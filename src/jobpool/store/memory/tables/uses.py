@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from operator import attrgetter
@@ -10,10 +11,16 @@ from typing import NamedTuple
 
 from jobpool.core.jobs.job import JobState
 from jobpool.store.memory.tables.rows import Row
-from jobpool.store.records.reading import EndRow, FigureRow
+from jobpool.store.records.reading import DepthRow, EndRow, FigureRow
 from jobpool.store.records.runs import KindRecord
 
 ATTEMPTS_MAX = 1000
+_COUNTED = frozenset(
+    {
+        *(JobState.PENDING, JobState.RUNNABLE, JobState.WAITING, JobState.LEASED),
+        *(JobState.DEAD, JobState.QUARANTINED),
+    }
+)
 """Figures are those of so many newest attempts of a kind."""
 newness = attrgetter("finished_at_ms")
 
@@ -102,3 +109,29 @@ def ends_of(row: Row) -> Iterator[EndRow]:
             duration_s=one.duration_s,
             peak_rss_bytes=one.peak_rss_bytes,
         )
+
+
+def depths_of(rows: Iterable[Row]) -> list[DepthRow]:
+    """Count jobs that have not ended, and those that people must look at."""
+    found: Counter[tuple[str, str, str, str]] = Counter()
+    for row in rows:
+        if row.state in _COUNTED:
+            new = row.new
+            band = "low" if new.priority < 0 else "high"
+            band = band if new.priority else "normal"
+            found[new.kind, new.pool, row.state.value, band] += 1
+    return [
+        DepthRow(kind=kind, pool=pool, state=state, band=band, jobs=jobs)
+        for (kind, pool, state, band), jobs in sorted(found.items())
+    ]
+
+
+def tenant_depths_of(rows: Iterable[Row]) -> list[tuple[str, str, int]]:
+    """Count unfinished jobs by tenant and state, the most first."""
+    found: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        tenant = row.new.tenant
+        if tenant is not None and row.finished_at_ms is None:
+            found[tenant, row.state.value] += 1
+    most = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return [(tenant, state, jobs) for (tenant, state), jobs in most]

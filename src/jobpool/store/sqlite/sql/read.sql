@@ -162,6 +162,49 @@ FROM jobpool_sketches
 WHERE :kind IS NULL OR kind = :kind
 ORDER BY week, kind, pool, measure, bucket
 
+-- name: get_depths
+-- One state at a time: each has an index of its own, and none reads what has succeeded.
+SELECT
+  kind, pool, state,
+  CASE WHEN priority < 0 THEN 'low' WHEN priority > 0 THEN 'high' ELSE 'normal' END
+    AS band,
+  count(*)
+FROM (
+  SELECT kind, pool, state, priority FROM jobpool_jobs WHERE state = 'pending'
+  UNION ALL
+  SELECT kind, pool, state, priority FROM jobpool_jobs WHERE state = 'runnable'
+  UNION ALL
+  SELECT kind, pool, state, priority FROM jobpool_jobs WHERE state = 'waiting'
+  UNION ALL
+  SELECT kind, pool, state, priority FROM jobpool_jobs WHERE state = 'leased'
+  UNION ALL
+  SELECT kind, pool, state, priority FROM jobpool_jobs WHERE state = 'dead'
+  UNION ALL
+  SELECT kind, pool, state, priority FROM jobpool_jobs WHERE state = 'quarantined'
+) AS counted
+GROUP BY 1, 2, 3, 4
+ORDER BY 1, 2, 3, 4
+
+-- name: get_tenant_depths
+-- The tenants with the most unfinished jobs; likewise.
+SELECT tenant, state, count(*) AS jobs
+FROM (
+  SELECT tenant, state FROM jobpool_jobs WHERE state = 'pending' AND tenant IS NOT NULL
+  UNION ALL
+  SELECT tenant, state FROM jobpool_jobs WHERE state = 'runnable' AND tenant IS NOT NULL
+  UNION ALL
+  SELECT tenant, state FROM jobpool_jobs WHERE state = 'waiting' AND tenant IS NOT NULL
+  UNION ALL
+  SELECT tenant, state FROM jobpool_jobs WHERE state = 'leased' AND tenant IS NOT NULL
+) AS counted
+GROUP BY 1, 2
+ORDER BY 3 DESC, 1, 2
+LIMIT :limit
+
+-- name: count_open_flows
+-- By the index of those that have not ended.
+SELECT state, count(*) FROM jobpool_flows WHERE finished_at_ms IS NULL GROUP BY state
+
 -- name: get_samples
 -- The newest successes, with the size of their arguments.
 SELECT kind, pool, peak_rss_bytes, duration_s, length(p.payload)

@@ -94,7 +94,11 @@ class Accounting:
         if output and lease.codec is None:
             step.report(notices.job_output(step.now_ms, lease, slot.name, output))
         if not waits:
-            step.report(notices.attempt_ended(step.now_ms, job, slot.name, settlement))
+            step.report(
+                notices.attempt_ended(
+                    step.now_ms, job, slot.name, settlement, counts=step.counts
+                )
+            )
 
 
 def of_done(job: Assigned, done: Done, step: Step) -> tuple[float, float]:

@@ -86,4 +86,8 @@ class Completions:
                 settlement, state=JobState.SUCCEEDED, outcome=Outcome.SUCCEEDED
             )
         step = self._step
-        step.report(notices.attempt_ended(step.now_ms, job, slot_name, settlement))
+        step.report(
+            notices.attempt_ended(
+                step.now_ms, job, slot_name, settlement, counts=step.counts
+            )
+        )

@@ -145,6 +145,7 @@ class Killing:
             dump: whether its stacks are written first.
             dump_s: how long it may write them.
         """
+        self._step.kills[kill.reason] += 1
         slot.killed = kill
         slot.killed_seq = slot.queue[0].seq if slot.queue else 0
         if len(slot.queue) > 1:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from jobpool.core.events.figures import SupervisorFigures
 from jobpool.core.rules.run_report import KindReport, PoolReport, RunReport
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
@@ -48,15 +49,31 @@ class Reports:
         if now_s < self._next_s:
             return
         self._next_s = now_s + SLOT_S - EARLY_S
-        report = RunReport(
+        report = self._report_of(event)
+        if self._step.counts:
+            self._step.report(self._figures(report))
+        if report.differs(self._last):
+            self._last = report
+            self._step.out.append(cmd.Report(report))
+
+    def _report_of(self, event: inp.HostSeen) -> RunReport:
+        return RunReport(
             pools={name: self._pool(pool) for name, pool in self._pools.items()},
             kinds=self._kinds(),
             host=event.host,
             store=event.store,
         )
-        if report.differs(self._last):
-            self._last = report
-            self._step.out.append(cmd.Report(report))
+
+    def _figures(self, report: RunReport) -> SupervisorFigures:
+        step = self._step
+        granted_s, registry = step.granted_s, step.registry
+        return SupervisorFigures(
+            at_ms=step.now_ms,
+            report=report,
+            kinds=dict(registry.kinds) if registry is not None else {},
+            kills=dict(step.kills),
+            since_lease_s=None if granted_s is None else step.now_s - granted_s,
+        )
 
     def _pool(self, pool: Pool) -> PoolReport:
         return PoolReport(

@@ -9,6 +9,7 @@ from jobpool.core.application.codec import is_encoded
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import without_password
 from jobpool.core.events.event import Event
+from jobpool.core.events.figures import AttemptsSucceeded
 from jobpool.core.events.jobs import (
     JobDead,
     JobEnded,
@@ -70,14 +71,41 @@ def attempt_succeeded(
     )
 
 
+def waited_s(job: Assigned, began_s: float) -> float:
+    """Return how long an attempt has waited from when it was due until it began.
+
+    Args:
+        job: the attempt.
+        began_s: when it began, by the clock of `Assigned.leased_s`.
+    """
+    lease = job.lease
+    before_ms = lease.leased_at_ms - lease.due_ms if lease.due_ms else 0
+    return max(0.0, before_ms / 1000 + began_s - job.leased_s)
+
+
 def attempt_ended(
-    at_ms: int, job: Assigned, slot_name: str, settlement: Settlement
+    at_ms: int,
+    job: Assigned,
+    slot_name: str,
+    settlement: Settlement,
+    *,
+    counts: bool = False,
 ) -> Iterator[Event]:
-    """Yield the events of an attempt's end."""
+    """Yield the events of an attempt's end; *counts*: its figures as well."""
     lease, evidence = job.lease, settlement.evidence
     budget = lease.max_attempts or job.policy.max_attempts
     if settlement.outcome is Outcome.SUCCEEDED:
         yield attempt_succeeded(at_ms, job, slot_name, evidence)
+        if counts:
+            yield AttemptsSucceeded(
+                at_ms=at_ms,
+                kind=lease.kind,
+                pool=slot_name.partition("/")[0],
+                durations_s=(evidence.duration_s or 0.0,),
+                waits_s=(waited_s(job, job.started_s or job.leased_s),),
+                peaks_bytes=(evidence.peak_rss_bytes or 0,),
+                attempts=(lease.attempt,),
+            )
         return
     if settlement.snoozed:
         yield JobSnoozed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from jobpool.core.events.event import Event
@@ -19,10 +20,16 @@ class Step:
 
     Args:
         reports_successes: every success becomes an event.
+        counts: figures become events (`core.events.figures`).
     """
 
-    def __init__(self, *, reports_successes: bool = True) -> None:
+    def __init__(self, *, reports_successes: bool = True, counts: bool = False) -> None:
         self.reports_successes = reports_successes
+        self.counts = counts
+        self.kills: Counter[str] = Counter()
+        """Children that were killed, by cause."""
+        self.granted_s: float | None = None
+        """Monotonic time of the last grant of leases."""
         self.out: list[cmd.Command] = []
         self._assigned: dict[int, list[RunJob]] = {}
         """The jobs that `out` has for each child, by slot."""

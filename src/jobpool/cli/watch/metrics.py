@@ -1,0 +1,107 @@
+"""`jobpool metrics`: the gauges of the whole fleet for Prometheus, from one place."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jobpool.cli.context import own_sources
+from jobpool.cli.flags import store_flags
+from jobpool.cli.output import print_line
+from jobpool.core.config.load import Sources, client_settings
+from jobpool.core.config.readers import address
+from jobpool.core.units import duration_s
+from jobpool.errors import ConfigError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from jobpool.store.protocol import Store
+
+_LISTEN = "127.0.0.1:9465"
+
+
+@click.command()
+@click.option(
+    "--listen",
+    default=_LISTEN,
+    show_default=True,
+    help="Where /metrics is served: an IP address and a port.",
+)
+@click.option("--by-tenant", is_flag=True, help="Count jobs by tenant as well.")
+@click.option(
+    "--every", default="10s", show_default=True, help="How often the store is read."
+)
+@click.option("--once", is_flag=True, help="Print them once, and end.")
+@store_flags
+def metrics(
+    *,
+    listen: str,
+    by_tenant: bool,
+    every: str,
+    once: bool,
+    store: str | None,
+    config: str | None,
+) -> None:
+    """Serve the gauges of the whole fleet to Prometheus.
+
+    Run it in exactly one place: the gauges are of all supervisors together, and would
+    be added up twice. Each supervisor's own counts are served by `[metrics] listen`.
+    """
+    place = address(listen, "--listen")
+    every_s = max(1.0, duration_s(every, "--every"))
+    sources = own_sources(store, config)
+    try:
+        from jobpool.monitoring.metrics.fleet import FleetMetrics  # noqa: PLC0415 - an extra
+        from jobpool.monitoring.metrics.listen import Listener  # noqa: PLC0415
+    except ImportError as exc:
+        raise ConfigError(
+            "metrics need prometheus-client: pip install 'jobpool[metrics]'"
+        ) from exc
+    fleet = FleetMetrics(lambda: _opened(sources), by_tenant=by_tenant, every_s=every_s)
+    fleet.start()
+    try:
+        if once:
+            _print(fleet)
+            return
+        ended = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: ended.set())
+        refused = threading.Event()
+
+        def say(why: str) -> None:
+            refused.set()
+            print_line(f"cannot listen at {why}; trying again until it is free")
+
+        with Listener(place, (fleet,), refused=say) as listener:
+            while not listener.listening.wait(0.1):
+                if ended.is_set():
+                    return
+            print_line(f"http://{place._replace(port=listener.port or 0)}/metrics")
+            ended.wait()
+    finally:
+        fleet.close()
+
+
+def _opened(sources: Sources) -> Store:
+    from jobpool.store.opening import open_store  # noqa: PLC0415 - not for --help
+
+    settings = client_settings(sources)
+    return open_store(settings.store, create=False, admission=settings.admission)
+
+
+def _print(fleet: Any) -> None:
+    """Print the metrics once.
+
+    Raises:
+        StoreUnavailable: the store could not be read.
+    """
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
+
+    registry = CollectorRegistry()
+    registry.register(fleet)
+    said = generate_latest(registry).decode()
+    if fleet.error:
+        raise StoreUnavailable(fleet.error)
+    click.echo(said, nl=False)

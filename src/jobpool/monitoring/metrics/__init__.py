@@ -1,0 +1,4 @@
+"""Metrics for Prometheus: a supervisor's own, and the gauges of the whole fleet.
+
+May import: core, store. Start with `catalogue`.
+"""

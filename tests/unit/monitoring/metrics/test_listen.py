@@ -1,0 +1,76 @@
+"""Metrics are served at an address; one that is taken is waited for."""
+
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+
+from jobpool.core.config.settings import Address
+from jobpool.monitoring.metrics.attempts import AttemptMetrics
+from jobpool.monitoring.metrics.listen import Listener
+
+DEADLINE_S = 30
+
+
+def get(port, path="/metrics"):
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{port}{path}", timeout=DEADLINE_S
+    ) as answer:
+        return answer.read().decode()
+
+
+@pytest.fixture
+def listener():
+    refused = []
+    place = Address("127.0.0.1", 0)
+    with Listener(place, (AttemptMetrics(),), refused=refused.append) as one:
+        assert one.listening.wait(DEADLINE_S)
+        yield one
+    assert refused == []
+
+
+def test_a_scrape_has_ours_and_the_process_s(listener):
+    said = get(listener.port)
+    assert "# TYPE jobpool_attempts_total counter" in said
+    assert "process_resident_memory_bytes" in said
+
+
+def test_other_paths_say_where_they_are(listener):
+    assert "/metrics" in get(listener.port, "/")
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        get(listener.port, "/secrets")
+
+
+def test_a_client_that_says_nothing_keeps_nobody_waiting(listener):
+    with socket.create_connection(("127.0.0.1", listener.port), DEADLINE_S):
+        assert "jobpool" in get(listener.port)
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [b"\x00\xff\n\n", b"GET " + b"x" * 70_000, b"POST /metrics HTTP/9.9\r\n\r\n"],
+)
+def test_junk_ends_its_own_request_alone(listener, junk):
+    with socket.create_connection(("127.0.0.1", listener.port), DEADLINE_S) as client:
+        client.sendall(junk)
+        client.shutdown(socket.SHUT_WR)
+    assert "jobpool" in get(listener.port)
+
+
+def test_an_address_that_is_taken_is_told_once_and_had_when_it_is_free(monkeypatch):
+    """A supervisor starts beside the old one, which still drains."""
+    monkeypatch.setattr("jobpool.monitoring.metrics.listen.AGAIN_S", 0.01)
+    refused = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listener = Listener(
+            Address("127.0.0.1", port), (AttemptMetrics(),), refused=refused.append
+        )
+        with listener:
+            assert not listener.listening.wait(0.2)
+            taken.close()
+            assert listener.listening.wait(DEADLINE_S)
+            assert "jobpool" in get(port)
+    assert len(refused) == 1
+    assert f"127.0.0.1:{port}" in refused[0]
