@@ -46,10 +46,10 @@ FLOW_BUGS = (
         (
             Edit(
                 "core/rules/flows.py",
-                "        elif step.state is StepState.SKIPPED:\n            befores",
+                "        elif step.state in {StepState.SKIPPING, StepState.SKIPPED}:\n",
                 "        elif step.state is StepState.DONE:\n"
                 "            anew[number] = StepState.CLOSED\n"
-                "        elif step.state is StepState.SKIPPED:\n            befores",
+                "        elif step.state in {StepState.SKIPPING, StepState.SKIPPED}:\n",
             ),
         ),
     ),
@@ -72,8 +72,8 @@ FLOW_BUGS = (
         (
             Edit(
                 "core/rules/flows.py",
-                "if opened(befores, None) != Next(StepState.SKIPPING):",
-                "if opened(befores, None) is None:",
+                "if next_ is None or next_.state is StepState.READY:",
+                "if next_ is None:",
             ),
         ),
     ),
@@ -84,8 +84,8 @@ FLOW_BUGS = (
         (
             Edit(
                 "store/memory/flows/retry.py",
-                "rows = [row for row in rows if row.state in BAD]",
-                "rows = [*rows]",
+                "if row.state in BAD and (chosen is None or row.id in chosen)",
+                "if chosen is None or row.id in chosen",
             ),
         ),
     ),
@@ -132,8 +132,8 @@ FLOW_BUGS = (
         (
             Edit(
                 "store/sqlite/sql/flow_retry.sql",
-                "SET state = 'open', ending = NULL, finished_at_ms",
-                "SET state = 'open', finished_at_ms",
+                "  ending = NULL,\n",
+                "",
             ),
         ),
     ),

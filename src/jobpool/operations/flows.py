@@ -54,14 +54,20 @@ class ResumeFlow(_OfOne, frozen=True, kw_only=True):
 
 
 class RetryFlow(_OfOne, frozen=True, kw_only=True):
-    """Let a flow go on that has ended: from what failed."""
+    """Let a flow go on from what of it failed, in its next generation."""
 
     name = "flows retry"
+    jobs: tuple[int, ...] = ()
+    """Of what failed, only these; the flow need not have ended. Empty: all."""
+
+    def target(self) -> dict[str, Any]:
+        """See `Action.target`."""
+        return {**super().target(), **({"retried": self.jobs} if self.jobs else {})}
 
     def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
         """See `Action.steps`."""
         del by, done
-        yield lambda: Change(is_made=store.retry_flow(self.flow))
+        yield lambda: Change(is_made=store.retry_flow(self.flow, self.jobs))
 
 
 class Approve(Action, frozen=True, kw_only=True):

@@ -113,8 +113,8 @@ def flow_to_retry(store: Store, job_id: int) -> int | None:
 def left_to_flow(job_id: int, flow: int) -> str:
     """Return the remark about a job that `flow_to_retry` has a flow for."""
     return (
-        f"job {job_id} is of a step of flow {flow} that has ended: once the flow has "
-        f"ended, use jobpool flows retry {flow}"
+        f"job {job_id} is of a step of flow {flow} that has ended: use jobpool flows "
+        f"retry {flow} --job {job_id}, or once the flow has ended without --job"
     )
 
 

@@ -237,10 +237,7 @@ def test_a_failed_flow_is_retried_as_a_whole_and_no_job_of_it_alone(store):
         assert result.exit_code != 0
         assert f"jobpool flows retry {flow}" in result.stderr
     assert store.get(dead).state is JobState.DEAD
-    (said,) = (line for line in words(run("show", dead)) if line.startswith("next"))
-    assert (
-        said == f"next nothing, until its flow is retried: jobpool flows retry {flow}"
-    )
+    assert retries(dead) == f"jobpool flows retry {flow}"
     assert rows(run("flows", "retry", flow, "--json")) == [
         {"flow": flow, "retried": True, "changed": True, "state": "open"}
     ]
@@ -249,6 +246,31 @@ def test_a_failed_flow_is_retried_as_a_whole_and_no_job_of_it_alone(store):
     assert store.flow(flow).row.state == "succeeded"
     assert store.get(jobs["charge"]).attempt == 1
     assert actions(store) == [("flows retry", None)]
+
+
+def retries(job):
+    """Return the command that lets a job run again, as `show` names it."""
+    (said,) = (line for line in words(run("show", job)) if line.startswith("next"))
+    return said.removeprefix("next nothing, until its flow is retried: ")
+
+
+def test_a_job_that_failed_runs_again_while_its_flow_goes_on(store):
+    """By its number or its ref; whoever names one that has not failed is told so."""
+    flow = place(store)
+    end_next(store)
+    dead = end_next(store, Outcome.FAILED, JobState.DEAD)
+    other = jobs_of(store, flow)["charge"]
+    assert retries(dead) == f"jobpool flows retry {flow} --job {dead}"
+    result = run("flows", "retry", flow, "--job", other)
+    assert result.exit_code != 0
+    assert "only jobs that are dead, quarantined or canceled" in result.stderr
+    ref = store.get(dead).ref
+    assert words(run("flows", "retry", flow, "--job", ref)) == [f"flow {flow} retried"]
+    while store.flow(flow).row.state == "open":
+        end_next(store)
+    assert store.flow(flow).row.state == "succeeded"
+    (audit,) = store.audits(AuditFilter(action="flows retry"))
+    assert json.loads(audit.target) == {"flow": flow, "retried": [dead]}
 
 
 ASKING = (

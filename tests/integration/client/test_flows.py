@@ -68,6 +68,14 @@ def hear(what: str, more: str = "") -> str:
     return what + more
 
 
+@jobs.job("io", kind="once")
+def once() -> None:
+    if not (HERE / "refused").exists():
+        (HERE / "refused").touch()
+        heard("refused")
+        raise GiveUp("refused")
+
+
 @jobs.job("io", kind="crawl", max_crashes=3, retry=AT_ONCE)
 def crawl(page: str, links: list[str], fails: str = "") -> str:
     heard(page)
@@ -419,6 +427,27 @@ def test_a_flow_that_has_ended_goes_on_from_what_failed(site, shop):
     assert shop.jobs.approve(run.job(approval).ref)
     assert run.wait(PATIENCE_S) is FlowState.SUCCEEDED
     assert ledger(site) == ["asked", "paid", "told"]
+
+
+def test_a_job_that_failed_goes_on_while_others_of_its_flow_wait(site, shop):
+    """It is named; what comes after it runs when it has succeeded."""
+    flow = shop.jobs.flow("pay", failure="continue")
+    approval = flow.wait_for("approval")
+    once = flow.add(shop.once.call())
+    flow.add(shop.hear.call("paid"), after=(approval, once))
+    run = flow.enqueue()
+    failed = run.job(once)
+    with pytest.raises(jobpool.JobUnsuccessful):
+        failed.result(timeout=PATIENCE_S)
+    with pytest.raises(UsageError, match="expected jobs, got int"):
+        run.retry(failed.id)
+    assert not run.retry()
+    wait_until(lambda: run.info().steps[1].failed, PATIENCE_S, "its step has ended")
+    assert run.retry(failed, note="the card is valid now")
+    assert failed.result(timeout=PATIENCE_S) is None
+    assert shop.jobs.approve(run.job(approval).ref)
+    assert run.wait(PATIENCE_S) is FlowState.SUCCEEDED
+    assert ledger(site) == ["paid", "refused"]
 
 
 def test_results_pass_through_the_codec_on_their_way_into_arguments(site, shop):

@@ -279,22 +279,36 @@ class FlowRun(Generic[R_co]):
 
         return operate(self._gateway, ResumeFlow(flow=self.id, note=note))
 
-    def retry(self, *, note: str | None = None) -> bool:
+    def retry(self, *jobs: Job[Any], note: str | None = None) -> bool:
         """Let the flow go on after its end, in a new generation. As `cancel`.
 
         Members that have failed run again, with fresh attempts, and so does all that
         is after them. What succeeded before keeps its results; the hooks run again.
 
+        Args:
+            jobs: of those that have failed only these run again, and what was left out
+                since the flow was ending; then the flow need not have ended.
+            note: as for `cancel`.
+
         Returns:
-            False if it has not ended, or nothing of it has failed.
+            False if it has not ended and no jobs are given, or nothing has failed.
 
         Raises:
-            UsageError: somebody lets one of its jobs run again just now, or one that
-                would run was erased; nothing was changed.
+            UsageError: something that would begin anew runs, was erased, or is too
+                much at once; or one of *jobs* has not failed. Nothing was changed.
         """
+        for job in jobs:
+            if not isinstance(job, Job):
+                raise UsageError(
+                    f"retry: expected jobs, got {type(job).__name__}: run.job(step) "
+                    "and jobs.get(ref) return some; nothing was changed"
+                )
         from jobpool.operations.flows import RetryFlow  # noqa: PLC0415 - see `operate`
 
-        return operate(self._gateway, RetryFlow(flow=self.id, note=note))
+        return operate(
+            self._gateway,
+            RetryFlow(flow=self.id, jobs=tuple(job.id for job in jobs), note=note),
+        )
 
     def _ended(self, timeout: DurationLike | None) -> FlowRow:
         timeout_s = self._timeout_s(timeout)

@@ -18,6 +18,8 @@ STEPS_MAX = 10_000
 """Most steps of a flow."""
 EDGES_MAX = 100_000
 """Most edges of a flow."""
+RETRIED_MAX = 100_000
+"""Most members that a retry of a flow lets begin anew: one transaction stores them."""
 ADDED_MAX = 10_000
 """Most members that one attempt adds to its step."""
 ADDED_MAX_BYTES = 4 * 2**20
@@ -149,8 +151,14 @@ class EnqueuedFlow(msgspec.Struct, frozen=True):
     """Its id in a form that cannot be guessed (`core.jobs.ref`)."""
 
 
+RETRIED = "a step before it is retried"
+"""Reason of a member that had not begun when another took its place for that."""
 UNAPPROVED = "nobody approved it in time"
 """Reason of an external step's member whose time has run out."""
+
+
+LEFT_OUT = ("its flow was canceled", "another step of its flow has failed")
+"""Reasons of members that did not begin since their flow was ending."""
 
 
 def skip_reason(ending: Ending | None, *, failed: bool) -> str:
@@ -161,9 +169,9 @@ def skip_reason(ending: Ending | None, *, failed: bool) -> str:
         failed: a step before it has failed.
     """
     if ending is Ending.CANCEL:
-        return "its flow was canceled"
+        return LEFT_OUT[0]
     if ending is Ending.FAIL:
-        return "another step of its flow has failed"
+        return LEFT_OUT[1]
     if failed:
         return "a step before it has failed"
     return "the steps before it have ended such that it is not needed"

@@ -18,7 +18,7 @@ step has failed at its end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ class Before(NamedTuple):
 
 
 class Over(NamedTuple):
-    """A step of a flow that has ended."""
+    """A step of a flow that is retried."""
 
     state: StepState
     failed: bool
@@ -68,9 +68,9 @@ class Next(NamedTuple):
 
 STEP_MOVES: Mapping[StepState, frozenset[StepState]] = {
     StepState.CLOSED: frozenset({StepState.READY, StepState.SKIPPING}),
-    StepState.READY: frozenset({StepState.DONE}),
-    StepState.SKIPPING: frozenset({StepState.SKIPPED}),
-    # Somebody retries a member of it, or of a step before it.
+    # To closed, and from an end: somebody retries a member of it, or of one before it.
+    StepState.READY: frozenset({StepState.DONE, StepState.CLOSED}),
+    StepState.SKIPPING: frozenset({StepState.SKIPPED, StepState.CLOSED}),
     StepState.DONE: frozenset({StepState.READY, StepState.CLOSED}),
     StepState.SKIPPED: frozenset({StepState.CLOSED}),
 }
@@ -189,16 +189,19 @@ def end_of(ending: Ending | None, *, any_failed: bool) -> FlowState:
     return FlowState.FAILED if any_failed else FlowState.SUCCEEDED
 
 
-def retried(steps: Mapping[int, Over]) -> dict[int, StepState]:
-    """Return the steps that a retry of a flow that has ended begins anew.
+def retried(
+    steps: Mapping[int, Over], chosen: Collection[int] | None = None
+) -> dict[int, StepState]:
+    """Return the steps that a retry of a flow begins anew.
 
     Args:
         steps: all of the flow's, by whatever `Over.after` names them.
+        chosen: the steps whose own members begin anew; None: all that have failed.
 
     Returns:
-        The steps whose own members have failed: they are ready. Whatever comes after
+        The steps whose own members begin anew: they are ready. Whatever comes after
         them, what was skipped since the flow was ending, and hooks: they are closed.
-        Empty: no plain step is among them.
+        Not those that are closed already. Empty: no plain step is among them.
     """
     anew: dict[int, StepState] = {}
     graph = {
@@ -210,20 +213,31 @@ def retried(steps: Mapping[int, Over]) -> dict[int, StepState]:
             continue
         if any(before in anew for before, _ in step.after):
             anew[number] = StepState.CLOSED
-        elif step.state is StepState.DONE and step.failed:
+        elif _begins_anew(number, step, chosen):
             anew[number] = StepState.READY
-        elif step.state is StepState.SKIPPED:
+        elif step.state in {StepState.SKIPPING, StepState.SKIPPED}:
             befores = (
                 Before(steps[before].state, steps[before].failed, when)
                 for before, when in step.after
             )
-            # What is not needed, since nothing has failed before it, still is not.
-            if opened(befores, None) != Next(StepState.SKIPPING):
+            # What the steps before it do not let begin, they still do not.
+            next_ = opened(befores, None)
+            if next_ is None or next_.state is StepState.READY:
                 anew[number] = StepState.CLOSED
     if anew:
         hooks = (number for number, step in steps.items() if step.hook is not None)
         anew.update(dict.fromkeys(hooks, StepState.CLOSED))
-    return anew
+    return {
+        number: state
+        for number, state in anew.items()
+        if state is StepState.READY or steps[number].state is not StepState.CLOSED
+    }
+
+
+def _begins_anew(number: int, step: Over, chosen: Collection[int] | None) -> bool:
+    if chosen is None:
+        return step.state is StepState.DONE and step.failed
+    return number in chosen
 
 
 def check_flow(flow: NewFlow) -> None:

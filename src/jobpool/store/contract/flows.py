@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from jobpool.core.jobs.flow import EnqueuedFlow, NewFlow
@@ -81,8 +81,8 @@ class FlowKeeping(Protocol):
         """Let a paused flow go on; False: it is not paused."""
         ...
 
-    def retry_flow(self, flow_id: int) -> bool:
-        """Let a flow that has ended go on, in its next generation.
+    def retry_flow(self, flow_id: int, jobs: Sequence[int] = ()) -> bool:
+        """Let a flow go on, in its next generation, from what of it has failed.
 
         Members that are dead, quarantined or canceled of steps that were begun have
         fresh counters, as `revive` gives them. All that came after these steps, or was
@@ -91,12 +91,20 @@ class FlowKeeping(Protocol):
         is dropped, if these run again. Hooks run again, at the new end. Delays and
         expiries count for nothing.
 
+        Args:
+            flow_id: which.
+            jobs: of those that have failed only these begin anew, and what was left out
+                since the flow was ending; then it may be open or paused as well. Empty:
+                all of a flow that has ended.
+
         Returns:
-            False: it has not ended, nothing of it has failed or was left out, or there
-            is none; nothing was changed.
+            False: it has not ended and no jobs are named, nothing of it has failed or
+            was left out, or there is none; nothing was changed.
 
         Raises:
-            UsageError: a member has not ended, or was erased; nothing was changed.
+            UsageError: a member has not ended, or one after those runs, or was erased;
+                one that is named has not failed; it is being canceled; or more than
+                `RETRIED_MAX` members would begin anew. Nothing was changed.
         """
         ...
 

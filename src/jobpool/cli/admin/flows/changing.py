@@ -14,6 +14,7 @@ from jobpool.cli.flags import FlowName, JobName, json_flag, note_flag, store_fla
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.output import print_json, print_line
+from jobpool.operations.action import Action
 from jobpool.operations.flows import (
     Approve,
     CancelFlow,
@@ -21,6 +22,7 @@ from jobpool.operations.flows import (
     ResumeFlow,
     RetryFlow,
 )
+from jobpool.store.protocol import Store
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -44,31 +46,44 @@ def cancel_flow(**given: Any) -> None:
 
     Its hooks for failures and for its end run.
     """
-    _change(CancelFlow, "canceled", **given)
+    _change(_plainly(CancelFlow), "canceled", **given)
 
 
 @click.command("pause")
 @_of_one
 def pause_flow(**given: Any) -> None:
     """Let nothing more of a flow begin; what runs goes on."""
-    _change(PauseFlow, "paused", **given)
+    _change(_plainly(PauseFlow), "paused", **given)
 
 
 @click.command("resume")
 @_of_one
 def resume_flow(**given: Any) -> None:
     """Undo the pause of a flow."""
-    _change(ResumeFlow, "resumed", **given)
+    _change(_plainly(ResumeFlow), "resumed", **given)
 
 
 @click.command("retry")
+@click.option(
+    "--job",
+    "jobs",
+    metavar="JOB",
+    type=JobName(),
+    multiple=True,
+    help="Of what failed, only this; the flow need not have ended. May be repeated.",
+)
 @_of_one
-def retry_flow(**given: Any) -> None:
+def retry_flow(*, jobs: tuple[int | str, ...], **given: Any) -> None:
     """Let a flow go on that has ended: what failed, and all after it, run anew.
 
     What succeeded before keeps its results. Hooks run again at the new end.
     """
-    _change(RetryFlow, "retried", **given)
+
+    def act(found: Store, flow: int, note: str | None) -> RetryFlow:
+        ids = tuple(id_of(found, job) for job in jobs)
+        return RetryFlow(flow=flow, jobs=ids, note=note)
+
+    _change(act, "retried", **given)
 
 
 @click.command("approve")
@@ -116,8 +131,15 @@ def _as_json(result: str | None) -> bytes | None:
         ) from error
 
 
+def _plainly(
+    action: type[CancelFlow | PauseFlow | ResumeFlow],
+) -> Callable[[object, int, str | None], Action]:
+    """Return how an action is made that says no more than its flow."""
+    return lambda _, flow, note: action(flow=flow, note=note)
+
+
 def _change(
-    act: type[CancelFlow | PauseFlow | ResumeFlow | RetryFlow],
+    act: Callable[[Store, int, str | None], Action],
     past: str,
     *,
     flow: int | str,
@@ -128,7 +150,7 @@ def _change(
 ) -> None:
     with opened(own_sources(store, config)) as found:
         number = meant(found, flow).row.id
-        done = operating(found, act(flow=number, note=note))
+        done = operating(found, act(found, number, note))
         row = meant(found, number).row
     if as_json:
         print_json(

@@ -55,8 +55,8 @@ def what_next(
 def _mended(job: Job, flow: FlowRow | None) -> str:
     """Return what lets a job go on that has ended badly."""
     if flow is not None:
-        when = ", once it has ended" if flow.finished_at_ms is None else ""
-        return f" its flow is retried{when}: jobpool flows retry {flow.id}"
+        which = f" --job {job.id}" if flow.finished_at_ms is None else ""
+        return f" its flow is retried: jobpool flows retry {flow.id}{which}"
     command = "release" if job.state is JobState.QUARANTINED else "retry"
     return f": jobpool {command} {job.id}"
 

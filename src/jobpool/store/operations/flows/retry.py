@@ -1,4 +1,4 @@
-"""A flow that has ended goes on, in its next generation.
+"""A flow goes on, in its next generation, from what of it has failed.
 
 Theory of operation. In one transaction, under the flow's lock: `core.rules.flows` says
 which steps begin anew. Members that have failed wait again with fresh counters, in
@@ -9,91 +9,172 @@ rows, since they add it again. Then the steps are noted, and the fold does the r
 
 A flow that has ended has no members that have not, unless an operator has let a hook
 run again, or an older release a member: then it cannot be retried until that has ended.
+One that has not ended goes on from jobs that are named, unless something after these
+runs; what waits after them is replaced, too, so that results keep their order. What had
+been left out since the flow was ending begins in either case.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from jobpool.core.jobs.flow import StepState, When
+from jobpool.core.jobs.flow import (
+    LEFT_OUT,
+    RETRIED,
+    RETRIED_MAX,
+    Ending,
+    StepState,
+    When,
+)
 from jobpool.core.rules.flows import Over, retried
-from jobpool.errors import UsageError
 from jobpool.store.operations.flows.operate import FlowOperating
+from jobpool.store.operations.flows.refusals import (
+    Given,
+    canceling,
+    damaged,
+    erased,
+    not_retried,
+    running,
+    too_many,
+    unfinished,
+    why_not,
+)
 from jobpool.store.operations.flows.rows import Seen, read_step, read_when
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Depth, Session
-from jobpool.store.statements.validation import storable
+from jobpool.store.statements.validation import is_id, storable
 
 
 class FlowRetrying(FlowOperating):
-    """The part of the store that lets flows go on that have ended."""
+    """The part of the store that lets flows go on from what has failed."""
 
     _depth: Depth
     _LOCK_MEMBERS: ClassVar[str | None] = None
-    """The query that locks a flow's members, where there are other writers."""
+    """The query that locks members of steps, where there are other writers."""
     _COPY_PAYLOADS: ClassVar[str | None] = None
     """The statement that copies payloads, where they are not in the jobs' rows."""
 
-    def retry_flow(self, flow_id: int) -> bool:
+    def retry_flow(self, flow_id: int, jobs: Sequence[int] = ()) -> bool:
         """See `Store.retry_flow`."""
         with self._database.writing() as session:
             self._hold_flow(session, flow_id)
-            found = session.rows("ended_flow", flow=storable(flow_id))
+            found = session.rows("retried_flow", flow=storable(flow_id))
             if not found:
                 return False
-            if self._LOCK_MEMBERS:
-                session.rows(self._LOCK_MEMBERS, flow=flow_id)
+            ((generation, has_ended, ending),) = found
+            if not has_ended and not jobs:
+                return False
+            if not has_ended and ending == Ending.CANCEL:
+                raise canceling(flow_id)
             steps = _steps(session, flow_id)
-            anew = retried(_ended(session, flow_id, steps))
+            chosen = self._begin_with(session, flow_id, jobs)
+            begin = None if chosen is None else {*chosen.values()}
+            anew = retried(_over(session, flow_id, steps), begin)
             if not anew:
                 return False
+            if self._LOCK_MEMBERS:
+                session.rows(self._LOCK_MEMBERS, steps=as_json(sorted(anew)))
             closed = [step for step, state in anew.items() if state is StepState.CLOSED]
             session.run("keep_added", steps=as_json(closed))
-            self._refuse_unfit(session, flow_id, anew)
-            self._begin_anew(session, anew, steps, generation=found[0][0] + 1)
-            given = {"flow": flow_id, "generation": found[0][0] + 1}
-            session.run("reopen_flow", **given)
+            self._refuse_unfit(session, flow_id, anew, has_ended=bool(has_ended))
+            ids = self._failed(session, anew, chosen)
+            self._refuse_many(session, flow_id, closed, len(ids))
+            self._begin_anew(session, ids, closed, generation + 1)
+            self._put_steps(session, anew, steps)
+            session.run("reopen_flow", flow=flow_id, generation=generation + 1)
             session.run("note_steps", steps=as_json(sorted(anew)))
         return True
 
+    def _begin_with(
+        self, session: Session, flow_id: int, jobs: Sequence[int]
+    ) -> dict[int, int] | None:
+        """Return members that begin anew, and their steps; None: all that have failed.
+
+        Raises:
+            UsageError: one that somebody has named does not.
+        """
+        if not jobs:
+            return None
+        known = as_json(job_id for job_id in jobs if is_id(job_id))
+        rows = session.rows("given_members", flow=flow_id, ids=known)
+        given = {row[0]: Given._make(row) for row in rows}
+        for job_id in jobs:
+            if problem := why_not(given.get(job_id)):
+                raise not_retried(flow_id, job_id, problem)
+        reasons = as_json(LEFT_OUT)
+        left_out = session.rows("left_out", flow=flow_id, reasons=reasons)
+        return {**dict(left_out), **{one.id: one.step for one in given.values()}}
+
     def _refuse_unfit(
-        self, session: Session, flow_id: int, anew: dict[int, StepState]
+        self,
+        session: Session,
+        flow_id: int,
+        anew: Mapping[int, StepState],
+        *,
+        has_ended: bool,
     ) -> None:
         ready = [step for step, state in anew.items() if state is StepState.READY]
-        for job_id in session.rows("unfinished_member", flow=flow_id):
-            raise unfinished(flow_id, *job_id)
+        after = as_json(anew.keys() - {*ready})
+        if has_ended:
+            for job_id in session.rows("unfinished_member", flow=flow_id):
+                raise unfinished(flow_id, *job_id)
+        for job_id in session.rows("running_member", steps=after):
+            raise running(flow_id, *job_id)
         given = {"steps": as_json(anew), "ready": as_json(ready)}
         for job_id in session.rows("erased_member", **given):
             raise erased(flow_id, *job_id)
 
+    def _failed(
+        self,
+        session: Session,
+        anew: Mapping[int, StepState],
+        chosen: Collection[int] | None,
+    ) -> list[int]:
+        """Return the members that begin anew in their own rows."""
+        ready = [step for step, state in anew.items() if state is StepState.READY]
+        rows = session.rows("bad_members", steps=as_json(ready))
+        return [one for (one,) in rows if chosen is None or one in chosen]
+
+    def _refuse_many(
+        self, session: Session, flow_id: int, closed: Collection[int], failed: int
+    ) -> None:
+        given = {"steps": as_json(closed), "limit": RETRIED_MAX + 1}
+        if failed + session.value("count_anew", **given) > RETRIED_MAX:
+            raise too_many(flow_id)
+
     def _begin_anew(
         self,
         session: Session,
-        anew: dict[int, StepState],
-        steps: dict[int, Seen],
+        failed: Sequence[int],
+        closed: Collection[int],
         generation: int,
     ) -> None:
-        """Let members wait again, and store how their steps are now."""
+        """Let members wait again: some in their rows, those of closed steps in new."""
         now_ms = self._database.now_ms(session, fresh=True)
-        by_state = defaultdict[StepState, list[int]](list)
-        for step, state in anew.items():
-            by_state[state].append(step)
-        bad = session.rows("bad_members", steps=as_json(by_state[StepState.READY]))
-        ids = as_json(job_id for (job_id,) in bad)
+        ids, steps = as_json(failed), as_json(closed)
         session.run("renew_members", ids=ids)
         session.run("forget_misfits", ids=ids)
-        closed = {"steps": as_json(by_state[StepState.CLOSED])}
-        made = {**closed, "generation": generation}
-        added = first_adders(session.rows("added_members", **closed))
+        rows = as_json((step, RETRIED) for step in closed)
+        session.run("cancel_members", rows=rows, now_ms=now_ms, limit=RETRIED_MAX)
+        added = first_adders(session.rows("added_members", steps=steps))
+        made = {"steps": steps, "generation": generation}
         copied = session.run("copy_members", **made, now_ms=now_ms)
         if self._COPY_PAYLOADS:
             session.run(self._COPY_PAYLOADS, **made)
         session.run("replace_members", **made)
         if added:
             session.run("drop_added", rows=as_json(added.items()))
-        self._depth.add(session, len(bad) + copied)
+        self._depth.add(session, len(failed) + copied)
+
+    def _put_steps(
+        self,
+        session: Session,
+        anew: Mapping[int, StepState],
+        steps: Mapping[int, Seen],
+    ) -> None:
+        now_ms = self._database.now_ms(session)
         rows = [
             (
                 step,
@@ -120,30 +201,6 @@ def first_adders(added: Iterable[Sequence[int]]) -> dict[int, int]:
     return first
 
 
-def unfinished(flow_id: int, job_id: int) -> UsageError:
-    """Return the refusal of a flow with a member that has not ended."""
-    return UsageError(
-        f"flow {flow_id} has ended, but somebody lets its job {job_id} run again: wait "
-        "until that has ended, or cancel it; nothing was changed"
-    )
-
-
-def erased(flow_id: int, job_id: int) -> UsageError:
-    """Return the refusal of a flow with a member that cannot run again."""
-    return UsageError(
-        f"flow {flow_id} cannot be retried: its job {job_id} would run again, but was "
-        "erased and has no arguments any more; nothing was changed"
-    )
-
-
-def damaged(flow_id: int) -> UsageError:
-    """Return the refusal of a flow whose steps cannot be read."""
-    return UsageError(
-        f"flow {flow_id} cannot be retried: another program has damaged its steps, so "
-        "that nobody knows what is to follow what; nothing was changed"
-    )
-
-
 def _steps(session: Session, flow_id: int) -> dict[int, Seen]:
     ids = [step for (step,) in session.rows("step_ids", flow=flow_id)]
     read = [read_step(row) for row in session.rows("flow_steps", steps=as_json(ids))]
@@ -153,8 +210,8 @@ def _steps(session: Session, flow_id: int) -> dict[int, Seen]:
     return steps
 
 
-def _ended(session: Session, flow_id: int, steps: dict[int, Seen]) -> dict[int, Over]:
-    """Return how the steps of a flow have ended."""
+def _over(session: Session, flow_id: int, steps: dict[int, Seen]) -> dict[int, Over]:
+    """Return how the steps of a flow are."""
     after = defaultdict[int, list[tuple[int, When]]](list)
     for from_, to, value in session.rows("edges_out", steps=as_json(steps)):
         when = read_when(value)

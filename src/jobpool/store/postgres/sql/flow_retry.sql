@@ -1,15 +1,43 @@
--- Flows that have ended and are to go on. Whoever runs this holds the flow.
+-- Flows that are retried. Whoever runs this holds the flow.
 
--- name: ended_flow
--- Its generation. No row: it has not ended.
-SELECT generation FROM jobpool.flows WHERE id = %(flow)s AND finished_at_ms IS NOT NULL
+-- name: retried_flow
+-- Its generation, whether it has ended, and why nothing more of it begins. No row: it is
+-- not stored yet.
+SELECT generation, finished_at_ms IS NOT NULL, ending
+FROM jobpool.flows
+WHERE id = %(flow)s AND state <> 'building'
+
+-- name: given_members
+-- Those of :ids that are in a flow: id, state, what has replaced it; step, its state, and
+-- which hook it is.
+SELECT j.id, j.state, j.replaced_by, s.id, s.state, s.hook
+FROM jsonb_array_elements_text(%(ids)s::jsonb) AS wanted
+JOIN jobpool.jobs AS j ON j.id = wanted.value::bigint
+JOIN jobpool.steps AS s ON s.id = j.step
+WHERE s.flow = %(flow)s
+
+-- name: left_out
+-- Of a flow, members of steps that had begun which were canceled for one of :reasons: id,
+-- step.
+SELECT found.id, s.id
+FROM jobpool.steps AS s
+CROSS JOIN LATERAL (
+  SELECT b.id
+  FROM jobpool.jobs AS b
+  WHERE b.step = s.id
+    AND b.step IS NOT NULL AND b.replaced_by IS NULL
+    AND b.state || '' IN ('dead', 'quarantined', 'canceled')
+    AND b.reason IN (SELECT value FROM jsonb_array_elements_text(%(reasons)s::jsonb))
+  OFFSET 0
+) AS found
+WHERE s.flow = %(flow)s AND s.state IN ('ready', 'done') AND s.hook IS NULL
 
 -- name: lock_members
--- Of a flow, until the commit.
+-- The newest rows of :steps, until the commit.
 SELECT j.id
-FROM jobpool.steps AS s
-JOIN jobpool.jobs AS j ON j.step = s.id
-WHERE s.flow = %(flow)s AND j.step IS NOT NULL
+FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+JOIN jobpool.jobs AS j ON j.step = wanted.value::bigint
+WHERE j.step IS NOT NULL AND j.replaced_by IS NULL
 ORDER BY j.id
 FOR UPDATE OF j
 
@@ -25,6 +53,30 @@ CROSS JOIN LATERAL (
 ) AS found
 WHERE s.flow = %(flow)s
 LIMIT 1
+
+-- name: running_member
+-- Of :steps, one.
+SELECT found.id
+FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+CROSS JOIN LATERAL (
+  SELECT j.id
+  FROM jobpool.jobs AS j
+  WHERE j.step = wanted.value::bigint
+    AND j.step IS NOT NULL AND j.finished_at_ms IS NULL AND j.state || '' = 'leased'
+  LIMIT 1
+) AS found
+LIMIT 1
+
+-- name: count_anew
+-- The newest rows of :steps, at most :limit.
+SELECT count(*)
+FROM (
+  SELECT
+  FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
+  JOIN jobpool.jobs AS j ON j.step = wanted.value::bigint
+  WHERE j.step IS NOT NULL AND j.replaced_by IS NULL
+  LIMIT %(limit)s
+) AS few
 
 -- name: erased_member
 -- Of :steps, one that is to run and has no arguments any more.
@@ -173,7 +225,11 @@ FROM (
 WHERE o.id = made.replays
 
 -- name: reopen_flow
--- It goes on.
+-- It goes on; a paused one stays paused.
 UPDATE jobpool.flows
-SET state = 'open', ending = NULL, finished_at_ms = NULL, generation = %(generation)s
+SET
+  state = CASE WHEN finished_at_ms IS NULL THEN state ELSE 'open' END,
+  ending = NULL,
+  finished_at_ms = NULL,
+  generation = %(generation)s
 WHERE id = %(flow)s

@@ -1,8 +1,31 @@
--- Flows that have ended and are to go on. Whoever runs this holds the flow.
+-- Flows that are retried. Whoever runs this holds the flow.
 
--- name: ended_flow
--- Its generation. No row: it has not ended.
-SELECT generation FROM jobpool_flows WHERE id = :flow AND finished_at_ms IS NOT NULL
+-- name: retried_flow
+-- Its generation, whether it has ended, and why nothing more of it begins. No row: it is
+-- not stored yet.
+SELECT generation, finished_at_ms IS NOT NULL, ending
+FROM jobpool_flows
+WHERE id = :flow AND state <> 'building'
+
+-- name: given_members
+-- Those of :ids that are in a flow: id, state, what has replaced it; step, its state, and
+-- which hook it is.
+SELECT j.id, j.state, j.replaced_by, s.id, s.state, s.hook
+FROM json_each(:ids) AS wanted
+CROSS JOIN jobpool_jobs AS j ON j.id = wanted.value
+JOIN jobpool_steps AS s ON s.id = j.step
+WHERE s.flow = :flow
+
+-- name: left_out
+-- Of a flow, members of steps that had begun which were canceled for one of :reasons: id,
+-- step.
+SELECT b.id, s.id
+FROM jobpool_steps AS s
+CROSS JOIN jobpool_jobs AS b ON b.step = s.id
+WHERE s.flow = :flow AND s.state IN ('ready', 'done') AND s.hook IS NULL
+  AND b.step IS NOT NULL AND b.replaced_by IS NULL
+  AND (b.state = 'dead' OR b.state = 'quarantined' OR b.state = 'canceled')
+  AND b.reason IN (SELECT value FROM json_each(:reasons))
 
 -- name: unfinished_member
 -- Of a flow: one, for instance a hook's that somebody has let run again.
@@ -11,6 +34,25 @@ FROM jobpool_steps AS s
 CROSS JOIN jobpool_jobs AS j ON j.step = s.id
 WHERE s.flow = :flow AND j.step IS NOT NULL AND j.finished_at_ms IS NULL
 LIMIT 1
+
+-- name: running_member
+-- Of :steps, one.
+SELECT j.id
+FROM json_each(:steps) AS wanted
+CROSS JOIN jobpool_jobs AS j ON j.step = wanted.value
+WHERE j.step IS NOT NULL AND j.finished_at_ms IS NULL AND +j.state = 'leased'
+LIMIT 1
+
+-- name: count_anew
+-- The newest rows of :steps, at most :limit.
+SELECT count(*)
+FROM (
+  SELECT 1
+  FROM json_each(:steps) AS wanted
+  CROSS JOIN jobpool_jobs AS j ON j.step = wanted.value
+  WHERE j.step IS NOT NULL AND j.replaced_by IS NULL
+  LIMIT :limit
+)
 
 -- name: erased_member
 -- Of :steps, one that is to run and has no arguments any more.
@@ -141,7 +183,11 @@ FROM (
 WHERE jobpool_jobs.id = made.replays
 
 -- name: reopen_flow
--- It goes on.
+-- It goes on; a paused one stays paused.
 UPDATE jobpool_flows
-SET state = 'open', ending = NULL, finished_at_ms = NULL, generation = :generation
+SET
+  state = iif(finished_at_ms IS NULL, state, 'open'),
+  ending = NULL,
+  finished_at_ms = NULL,
+  generation = :generation
 WHERE id = :flow
