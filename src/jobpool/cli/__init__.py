@@ -5,9 +5,11 @@ May import: client, core, manual, monitoring, operations, sandbox, store, superv
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
+from collections.abc import Sequence
 
 
 def main() -> None:
@@ -16,9 +18,29 @@ def main() -> None:
     # Imports leave hardly any garbage, and what they make stays: to look through it
     # again and again is a tenth of what a command costs. `Root.get_command` enables it.
     gc.disable()
+    if _is_start(sys.argv[1:]):
+        _start_zygote()
     from jobpool.cli.root import cli  # noqa: PLC0415 - importing a child pulls nothing in
 
     cli(prog_name="jobpool")
+
+
+def _is_start(words: Sequence[str]) -> bool:
+    """Say whether this is going to be a supervisor.
+
+    If flags stand before the command it is not seen here: it only starts later.
+    """
+    begins = words and (words[0] == "run" or words[0].startswith("--pools"))
+    return bool(begins) and not {"-h", "--help", "--version"}.intersection(words)
+
+
+def _start_zygote() -> None:
+    """Start the zygote first, so that it imports beside the supervisor."""
+    from jobpool.sandbox.zygote.early import start_early  # noqa: PLC0415 - only a start
+
+    # If there is no process left, the supervisor says so.
+    with contextlib.suppress(OSError):
+        start_early(needs=("jobpool.client.jobpool",))
 
 
 def _fill_standard_streams() -> None:

@@ -20,6 +20,7 @@ from jobpool.sandbox.confinement.features import lacking
 from jobpool.sandbox.confinement.probing import closed_paths
 from jobpool.sandbox.handles.child import ChildProcess
 from jobpool.sandbox.runs.run_directory import RunDirectory
+from jobpool.sandbox.zygote import early
 from jobpool.supervisor.machine.state import notices
 
 
@@ -52,7 +53,7 @@ class Isolation:
         try:
             origin, path = run_group.path_for(run.run_id)
             run.record_cgroup(path)
-            group = run_group.enter(origin, path, os.getpid())
+            group = run_group.enter(origin, path, os.getpid(), zygotes=early.waiting())
             self.controls = group.controls
         except (run_group.NoCgroupError, OSError) as exc:
             self.controls = Controls(missing=dict.fromkeys(Control, str(exc)))

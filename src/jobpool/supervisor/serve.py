@@ -20,7 +20,6 @@ import os
 import signal
 import socket
 import sys
-import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -44,6 +43,7 @@ from jobpool.sandbox.runs.fence import Fence
 from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.sandbox.system.process_tree import become_subreaper
 from jobpool.sandbox.system.procfs import boot_id, pid_namespace
+from jobpool.sandbox.zygote import early
 from jobpool.store.protocol import Store
 from jobpool.store.records.runs import Run
 from jobpool.supervisor.isolation import Isolation
@@ -153,7 +153,7 @@ class _Supervisor:
         self._store_clock = store_clock
         """None: a store that hosts share goes by its own clock."""
         self._own = Run(
-            id=uuid.uuid4().hex,
+            id=early.run_id(),
             host=socket.gethostname(),
             boot_id=boot_id(),
             pid=os.getpid(),

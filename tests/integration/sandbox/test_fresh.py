@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.sandbox.zygote import fresh
+from jobpool.sandbox.handles.zygote import environment_of
+from jobpool.sandbox.zygote import early, fresh
 from support.machine.sandbox_rig import Rig
 
 LARGE_BYTES = 2**23
@@ -65,6 +66,45 @@ def test_a_module_path_that_does_not_fit_is_refused(monkeypatch):
     with pytest.raises(OSError, match="shorten PYTHONPATH"):
         fresh.start_fresh(dict(os.environb))
     assert len(_fds("self")) == before
+
+
+@pytest.mark.parametrize("how", ["as it is", "other variables", "other path"])
+def test_one_that_was_started_early_is_used_if_nothing_has_changed(how, monkeypatch):
+    """Else it is ended, and reaped. Its run is the one that it was started for."""
+    early.start_early(needs=("this",))
+    run_id, (pid,) = early.run_id(), early.waiting()
+    environment = environment_of(run_id, None)
+    if how == "other variables":
+        environment = environment_of(run_id, ("PATH",))
+    elif how == "other path":
+        monkeypatch.setattr(sys, "path", [*sys.path, "/nowhere"])
+    process = early.take(environment)
+    assert early.waiting() == []
+    assert early.take(environment) is None
+    assert early.run_id() != run_id
+    if how != "as it is":
+        assert process is None
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, 0)
+        return
+    assert process.pid == pid
+    process.control.close()
+    _pid, status = os.waitpid(pid, 0)
+    assert status == 0
+
+
+def test_it_can_wait_for_its_children_if_its_parent_ignores_the_end_of_its_own():
+    """SIGCHLD ignored takes the exit codes of a process's children, across exec."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        process = fresh.start_fresh(dict(os.environb), needs=("jobpool",))
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+        process.control.close()
+    (ignored,) = (line for line in status.splitlines() if line.startswith("SigIgn"))
+    assert not int(ignored.split()[1], 16) & 1 << (signal.SIGCHLD - 1)
+    os.waitpid(process.pid, 0)
 
 
 def _fds(pid):

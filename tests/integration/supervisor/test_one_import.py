@@ -2,9 +2,11 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
+from jobpool.sandbox.system.procfs import process_start_time
 from support.site.supervising import MARKER, PATIENCE_S, PRELUDE, Site, is_alive
 from support.waiting import wait_until
 
@@ -110,6 +112,16 @@ def test_two_pools_import_the_application_once(site):
     assert set(imports(site)) < set(zygotes(site, supervisor))
     assert supervisor.events("import_not_shared") == []
     assert supervisor.stop() == 0
+
+
+def test_the_zygote_starts_before_its_supervisor_has_been_imported(site):
+    """If no configuration forbids it: both import side by side."""
+    supervisor = site.start("cpu=1")
+    (zygote,) = zygotes(site, supervisor, count=1)
+    threads = [*Path(f"/proc/{supervisor.pid}/task").iterdir()]
+    threads.remove(Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}"))
+    first = min(process_start_time(int(each.name)) for each in threads)
+    assert process_start_time(zygote) < first
 
 
 def test_the_death_of_the_one_that_imported_costs_nobody(site):

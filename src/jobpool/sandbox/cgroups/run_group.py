@@ -26,7 +26,7 @@ import contextlib
 import errno
 import posixpath
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jobpool.core.isolation.cgroups import PROCESSES_MAX, Control, Controls
 from jobpool.sandbox.cgroups.cgroup import FILES, PREFIX, ChildGroup, Group
@@ -141,7 +141,14 @@ def path_for(run_id: str) -> tuple[str, str]:
     return own, posixpath.join(base(own), f"{PREFIX}{run_id}")
 
 
-def enter(origin: str, path: str, pid: int, files: CgroupFiles = FILES) -> RunGroup:
+def enter(
+    origin: str,
+    path: str,
+    pid: int,
+    files: CgroupFiles = FILES,
+    *,
+    zygotes: Sequence[int] = (),
+) -> RunGroup:
     """Create a run's cgroup and move its supervisor there.
 
     Args:
@@ -149,6 +156,7 @@ def enter(origin: str, path: str, pid: int, files: CgroupFiles = FILES) -> RunGr
         path: the run's, from `path_for`.
         pid: the supervisor.
         files: the kernel's files.
+        zygotes: those that have been started already; they move, too.
 
     Raises:
         NoCgroupError: it failed; the supervisor is where it was.
@@ -161,13 +169,15 @@ def enter(origin: str, path: str, pid: int, files: CgroupFiles = FILES) -> RunGr
         raise NoCgroupError(
             f"no cgroup can be made below {above}: {exc.strerror}"
         ) from exc
-    supervisor, zygotes = (
-        posixpath.join(path, name) for name in ("supervisor", "zygotes")
+    places = (
+        (posixpath.join(path, "supervisor"), (pid,)),
+        (posixpath.join(path, "zygotes"), zygotes),
     )
     try:
-        files.make(supervisor)
-        files.make(zygotes)
-        files.write(posixpath.join(supervisor, "cgroup.procs"), str(pid))
+        for place, pids in places:
+            files.make(place)
+            for one in pids:
+                files.write(posixpath.join(place, "cgroup.procs"), str(one))
     except OSError as exc:
         Group(path, files).remove()
         raise NoCgroupError(

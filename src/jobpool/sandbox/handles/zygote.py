@@ -1,8 +1,9 @@
 """The supervisor's handle of a zygote: starts it, requests children, sees its end.
 
-Theory of operation. The zygote is started by exec (`fresh`), unless one was forked
-before there was a supervisor (`prefork`). Its environment is that of the children, with
-the run's marker, by which a later supervisor finds whatever is left of this run.
+Theory of operation. The zygote is started by exec (`fresh`), unless one was started
+(`early`) or forked (`prefork`) before there was a supervisor. Its environment is that
+of the children, with the run's marker, by which a later supervisor finds whatever is
+left of this run.
 
 The zygote's end is seen on its socket or on a pidfd, whichever is first: its socket
 does not end while a process that it has forked holds it, which may be for ever (a
@@ -40,12 +41,12 @@ from jobpool.sandbox.system.procfs import (
     require_linux,
     resident_bytes,
 )
+from jobpool.sandbox.zygote import early
+from jobpool.sandbox.zygote.early import RUN_VARIABLE
 from jobpool.sandbox.zygote.fresh import start_fresh
 from jobpool.sandbox.zygote.prefork import take
 from jobpool.sandbox.zygote.process import ZygoteProcess
 
-RUN_VARIABLE = "JOBPOOL_RUN"
-"""Names the run in the environment of all its processes."""
 IN_FLIGHT_MAX = 16
 ENDING_MS = 100
 _RECEIVE_BYTES = 256 * 1024
@@ -118,7 +119,11 @@ class Zygote:
         require_linux()
         become_subreaper()
         environment = environment_of(run_id, env)
-        process = _preforked(environment) or start_fresh(environment)
+        process = (
+            _preforked(environment)
+            or early.take(environment)
+            or start_fresh(environment)
+        )
         try:
             process.control.setblocking(False)
             zygote = cls(pool, process)

@@ -29,13 +29,19 @@ _FDS_MAX = 2**20
 _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 _CODE = (
     "import gc, marshal, os, sys; gc.disable(); "
-    "sys.path[:], sys.argv[:] = marshal.loads(os.read({control}, {size})); "
-    "from jobpool.sandbox.zygote import fresh; fresh.begin({control}, {parent})"
+    "sys.path[:], sys.argv[:], needs = marshal.loads(os.read({control}, {size})); "
+    "from jobpool.sandbox.zygote import fresh; fresh.begin({control}, {parent}, needs)"
 )
 
 
-def start_fresh(environment: Mapping[bytes, bytes]) -> ZygoteProcess:
+def start_fresh(
+    environment: Mapping[bytes, bytes], needs: Sequence[str] = ()
+) -> ZygoteProcess:
     """Start a zygote in this environment.
+
+    Args:
+        environment: all its variables.
+        needs: modules that applications need, to be imported before one is.
 
     Raises:
         OSError: no process, memory or descriptor; nothing was started.
@@ -43,7 +49,7 @@ def start_fresh(environment: Mapping[bytes, bytes]) -> ZygoteProcess:
     ours, theirs = socket.socketpair()
     with theirs:
         try:
-            size = _leave(ours, marshal.dumps((_module_path(), sys.argv)))
+            size = _leave(ours, marshal.dumps((*given(), tuple(needs))))
             # A copy onto itself would be closed at the exec.
             control = _STDERR + 1 + (theirs.fileno() == _STDERR + 1)
             code = _CODE.format(control=control, size=size, parent=os.getpid())
@@ -54,6 +60,7 @@ def start_fresh(environment: Mapping[bytes, bytes]) -> ZygoteProcess:
                 environment,
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), control)],
                 setsigmask=_BLOCKED,
+                setsigdef=(signal.SIGCHLD,),  # ignored, it would take all exit codes
             )
         except BaseException:
             ours.close()
@@ -61,14 +68,19 @@ def start_fresh(environment: Mapping[bytes, bytes]) -> ZygoteProcess:
     return ZygoteProcess(pid, ours)
 
 
-def begin(control: int, parent: int) -> NoReturn:
+def given() -> tuple[list[str], list[str]]:
+    """Return what one would be started with now: the module path and the arguments."""
+    return _module_path(), list(sys.argv)
+
+
+def begin(control: int, parent: int, needs: Sequence[str]) -> NoReturn:
     """Be a zygote, in the new process."""
     os.closerange(_STDERR + 1, control)
     os.closerange(control + 1, _FDS_MAX)
     from jobpool.sandbox.zygote.zygote import zygote_main  # noqa: PLC0415 - only here
 
     gc.enable()  # until here nothing was garbage: imports keep what they make
-    zygote_main(socket.socket(fileno=control), parent)
+    zygote_main(socket.socket(fileno=control), parent, needs)
 
 
 def _module_path() -> list[str]:

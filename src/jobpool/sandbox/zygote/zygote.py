@@ -31,13 +31,14 @@ import array
 import contextlib
 import errno
 import gc
+import importlib
 import os
 import signal
 import socket
 import stat
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from select import POLLIN, poll, select
 from typing import Any, NoReturn
 
@@ -85,12 +86,15 @@ _CHILD_FDS = len(ChildFds._fields)
 _STANDARD_FDS = (0, 1, 2)
 
 
-def zygote_main(control: socket.socket, supervisor: int) -> NoReturn:
+def zygote_main(
+    control: socket.socket, supervisor: int, needs: Sequence[str] = ()
+) -> NoReturn:
     """Run as a zygote. Ends the process and never returns.
 
     Args:
         control: the socket to the supervisor; its end means the supervisor's death.
         supervisor: its pid.
+        needs: modules that applications need, to be imported at once.
     """
     status = 1
     try:
@@ -98,6 +102,8 @@ def zygote_main(control: socket.socket, supervisor: int) -> NoReturn:
         intercepted_calls.watch()
         watch_hooks()
         zygote = Zygote(control, supervisor)
+        for module in needs:
+            importlib.import_module(module)
         zygote.serve()
         status = 0
     except BaseException:  # noqa: BLE001 - reported, and nothing may run after it

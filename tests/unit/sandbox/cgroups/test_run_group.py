@@ -69,6 +69,14 @@ def test_other_processes_in_the_same_cgroup_prevent_controllers():
     assert files.cgroups["/unit"].procs == {1, 2}
 
 
+def test_a_zygote_that_was_started_before_moves_too():
+    """Else it would be the other process that prevents controllers."""
+    files = ModelFiles(procs=(1, 2))
+    group = enter("/unit", RUN, 1, files, zygotes=[2])
+    assert group.controls.in_force == tuple(Control)
+    assert files.cgroups[group.zygotes].procs == {2}
+
+
 def test_each_controller_is_checked_separately():
     """A missing one is named; the others are in force."""
     group = entered(ModelFiles(controllers=("pids",)))
