@@ -39,6 +39,7 @@ PROGRAMS = {
     "flows": "on_flows.py",
     "flows-postgresql": "on_flows.py",
     "limit": "on_limit.py",
+    "forks": "on_forks.py",
     "celery": "on_celery.py",
     "rq": "on_rq.py",
     "huey": "on_huey.py",

@@ -142,6 +142,23 @@ def pace(scale: Scale) -> list[Trial]:
     ]
 
 
+def fresh(scale: Scale) -> list[Trial]:
+    """A new process for every job, beside two processes that only fork."""
+    wish = {"scenario": "drain", "kind": "noop", "fresh": True}
+    count = int(scale.jobs * FRESH_COUNT_SHARE)
+    return [
+        *(
+            Trial("fresh child", system, {**wish, "count": share * count, **more})
+            for system, share, more in (
+                ("jobpool", 2, {"are_children_asked": True}),
+                ("forks", 10, {}),
+                ("rq", 1, {}),
+            )
+        ),
+        Trial("parts", "forks", {"scenario": "parts", "count": count}),
+    ]
+
+
 def recovery(scale: Scale) -> list[Trial]:
     """From a segfault to the next job in its slot."""
     wish = {"scenario": "after", "kind": "crash", "count": scale.kills, "workers": 1}
@@ -172,6 +189,7 @@ SECTIONS: dict[str, Callable[[Scale], list[Trial]]] = {
     "enqueue": enqueue,
     "pick-up": pick_up,
     "pace": pace,
+    "fresh": fresh,
     "kills": kills,
     "memory": memory,
     "recovery": recovery,
