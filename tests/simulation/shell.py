@@ -120,7 +120,9 @@ class SimChildren:
         slots: Sequence[Slot],
         lockdown: object,
         group: object,
+        memory: object,
     ) -> None:
+        del lockdown, group, memory
         self._reactor = reactor
         self._kernel = reactor.kernel
         self._zygotes = zygotes

@@ -211,6 +211,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
         self._reread = None
         self._opener = self._open_here
         self._alive = None
+        self._memory = None
         self._settings = world.settings
         self._observer = world
         self._clock = self._store_clock = host.clock

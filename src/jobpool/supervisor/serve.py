@@ -38,6 +38,7 @@ from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.quotas.definition import Limits
 from jobpool.core.version import __version__
 from jobpool.errors import ConfigError, JobpoolError, StoreRefused
+from jobpool.sandbox.cgroups.memory_left import Left, MemoryLeft
 from jobpool.sandbox.cgroups.run_group import RunGroup
 from jobpool.sandbox.runs.fence import Fence
 from jobpool.sandbox.runs.run_directory import RunDirectory
@@ -93,6 +94,7 @@ def serve(
     clock: Clock | None = None,
     alive: Callable[[Path], Alive] | None = None,
     opener: Callable[[], Store] | None = None,
+    memory: Callable[[], Left] | None = None,
 ) -> int:
     """Run a supervisor until it is asked to end; call it in the main thread.
 
@@ -107,6 +109,7 @@ def serve(
             calls while it turns. None: nothing.
         opener: opens the store, in the thread that is to use it; None: it is the one
             that the settings name.
+        memory: looks at what memory is left; None: the host's, or its container's.
 
     Returns:
         The exit code: 0 after a drain or stop in good order, 1 when some ends
@@ -127,6 +130,7 @@ def serve(
         reread=reread,
         alive=alive,
         opener=opener,
+        memory=memory,
     ).run()
 
 
@@ -143,8 +147,10 @@ class _Supervisor:
         reread: Callable[[], Settings] | None,
         alive: Callable[[Path], Alive] | None,
         opener: Callable[[], Store] | None,
+        memory: Callable[[], Left] | None,
     ) -> None:
         self._reread = reread
+        self._memory = memory
         self._opener = opener
         self._alive = alive
         self._settings = settings
@@ -272,6 +278,7 @@ class _Supervisor:
             slots=self._machine.slots,
             lockdown=self._isolation.lockdown,
             group=group,
+            memory=self._memory or MemoryLeft().look,
         )
         self._zygotes = zygotes
         loop = Loop(

@@ -23,7 +23,7 @@ from jobpool.core.events.pools import ChildEnded, ChildStarted
 from jobpool.core.isolation.measures import Lockdown
 from jobpool.core.jobs.job import NewJob
 from jobpool.errors import UsageError
-from jobpool.sandbox.cgroups.memory_left import MemoryLeft
+from jobpool.sandbox.cgroups.memory_left import Left
 from jobpool.sandbox.cgroups.run_group import RunGroup
 from jobpool.sandbox.handles.child import ChildProcess
 from jobpool.sandbox.protocol.messages import FrameError, Go, RunJob, ToChild
@@ -63,6 +63,7 @@ class Children:
         slots: the machine's slots; only read.
         lockdown: returns the confinement of a pool's children.
         group: the run's cgroup; None: it has none.
+        memory: looks at what memory is left.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Children:
         slots: Sequence[Slot],
         lockdown: Callable[[PoolSettings], Lockdown],
         group: RunGroup | None = None,
+        memory: Callable[[], Left],
     ) -> None:
         self._reactor = reactor
         self._zygotes = zygotes
@@ -99,7 +101,7 @@ class Children:
         self._scores = OomScores()
         self.watch = Watch(reactor.feed)
         self._host_memory = HostMemory(
-            MemoryLeft().look,
+            memory,
             lambda: some_avg10("memory"),
             is_busy=lambda: any(slot.queue for slot in slots),
             report=reactor.feed,

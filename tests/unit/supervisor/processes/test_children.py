@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from jobpool.sandbox.cgroups.memory_left import MemoryLeft
 from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.processes import children as module
@@ -126,6 +127,7 @@ def children(loop, monkeypatch):
         run,
         slots=world.machine.slots,
         lockdown=lambda _pool: SimpleNamespace(enclosure=None),
+        memory=MemoryLeft(()).look,
     )
     made.fork(0)
     made.forked(0, 50)

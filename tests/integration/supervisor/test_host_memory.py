@@ -1,0 +1,66 @@
+"""Honest jobs outgrow their host: the guard lets all of them get done, at no charge.
+
+The children and their memory are real; only the host is smaller than it is.
+"""
+
+import os
+import sys
+from collections import Counter
+
+import pytest
+
+from jobpool.core.jobs.job import JobState
+from support.site import small_host
+from support.site.supervising import Site
+
+MIB = 2**20
+APP = """
+@jobs.job("cpu", kind="grow", memory="128MiB", max_attempts=1)
+def grow(mib: int):
+    witness()
+    kept = []
+    for _ in range(mib):
+        kept.append(bytearray(os.urandom(1) * 2**20))
+        time.sleep(0.005)
+    witness("ended")
+    return len(kept)
+"""
+CONFIG = 'memory_budget = "600MiB"'
+"""By its limit, four jobs at once."""
+LEFT_BYTES = 450 * MIB
+SLOTS = 10
+BIG_MIB = 48
+"""Of it that many do not fit into what is left."""
+
+
+@pytest.fixture
+def site(tmp_path):
+    host = str(tmp_path / "site"), str(LEFT_BYTES)
+    program = (sys.executable, small_host.__file__, *host)
+    with Site(tmp_path / "site", APP, config=CONFIG, before=program) as site:
+        yield site
+
+
+def test_honest_jobs_that_outgrow_their_host_are_all_done_at_no_charge(site):
+    """They had used little a hundred times, so many may run; then they grow together.
+
+    Each ends once, and the host never has nothing left.
+    """
+    supervisor = site.start(
+        f"cpu={SLOTS}", env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    )
+    site.finish_all(site.add_many("grow", [{"mib": 1}] * 150))
+    big = site.add_many("grow", [{"mib": BIG_MIB}] * SLOTS)
+    done = site.finish_all(big)
+    assert {one.state for one in done} == {JobState.SUCCEEDED}
+    for job in done:
+        spent = job.failures, job.crashes, job.interruptions, job.recoveries
+        assert spent == (0, 0, 0, 0), job
+    ends = Counter(one.job for one in site.witnesses("ended"))
+    assert {ends[job] for job in big} == {1}
+    begun = Counter(one.job for one in site.witnesses("began"))
+    again = sum(begun[job] - 1 for job in big)
+    assert again > 0, "there was no pressure"
+    assert len(supervisor.events("job_ended", outcome="interrupted")) >= again
+    assert supervisor.events("host_memory_short")
+    assert small_host.lowest_bytes(site.folder) > 0
