@@ -60,14 +60,14 @@ class RetryFlow(_OfOne, frozen=True, kw_only=True):
     jobs: tuple[int, ...] = ()
     """Of what failed, only these; the flow need not have ended. Empty: all."""
 
-    def target(self) -> dict[str, Any]:
-        """See `Action.target`."""
-        return {**super().target(), **({"retried": self.jobs} if self.jobs else {})}
-
     def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
         """See `Action.steps`."""
         del by, done
-        yield lambda: Change(is_made=store.retry_flow(self.flow, self.jobs))
+        yield lambda: self._retry(store)
+
+    def _retry(self, store: Store) -> Change:
+        is_made = store.retry_flow(self.flow, self.jobs)
+        return Change(is_made=is_made, ids=self.jobs)
 
 
 class Approve(Action, frozen=True, kw_only=True):

@@ -270,7 +270,7 @@ def test_a_job_that_failed_runs_again_while_its_flow_goes_on(store):
         end_next(store)
     assert store.flow(flow).row.state == "succeeded"
     (audit,) = store.audits(AuditFilter(action="flows retry"))
-    assert json.loads(audit.target) == {"flow": flow, "retried": [dead]}
+    assert json.loads(audit.target) == {"flow": flow, "ids": str(dead)}
 
 
 ASKING = (
