@@ -171,15 +171,17 @@ CROSS JOIN jobpool_payloads AS p ON p.job_id = n.replays
 WHERE n.step IS NOT NULL AND n.generation = :generation AND n.state = 'waiting'
 
 -- name: replace_members
--- By the rows that copy_members has stored.
-UPDATE jobpool_jobs
-SET replaced_by = made.id
-FROM (
+-- By the rows that copy_members has stored. MATERIALIZED: otherwise all jobs are read, and
+-- the new rows for each of them.
+WITH made AS MATERIALIZED (
   SELECT n.id, n.replays
   FROM json_each(:steps) AS wanted
   CROSS JOIN jobpool_jobs AS n ON n.step = wanted.value
   WHERE n.step IS NOT NULL AND n.generation = :generation AND n.state = 'waiting'
-) AS made
+)
+UPDATE jobpool_jobs
+SET replaced_by = made.id
+FROM made
 WHERE jobpool_jobs.id = made.replays
 
 -- name: reopen_flow

@@ -54,16 +54,22 @@ WHERE jobpool_jobs.id = json_extract(made.value, '$[0]')
   AND old.id = json_extract(made.value, '$[1]')
 
 -- name: pass_ticks_on
--- As above: they are open again, as those of jobs that were revived.
+-- As above: they are open again, as those of jobs that were revived. MATERIALIZED:
+-- otherwise all ticks are read, and the rows for each of them.
+WITH passed AS MATERIALIZED (
+  SELECT old.tick, json_extract(made.value, '$[0]') AS job_id
+  FROM json_each(:rows) AS made
+  CROSS JOIN jobpool_jobs AS old ON old.id = json_extract(made.value, '$[1]')
+  WHERE old.tick IS NOT NULL
+)
 UPDATE jobpool_ticks
 SET
-  job_id = json_extract(made.value, '$[0]'),
+  job_id = passed.job_id,
   state = 'open',
   job_state = NULL,
   ended_at_ms = NULL
-FROM json_each(:rows) AS made
-CROSS JOIN jobpool_jobs AS old
-WHERE old.id = json_extract(made.value, '$[1]') AND jobpool_ticks.id = old.tick
+FROM passed
+WHERE jobpool_ticks.id = passed.tick
 
 -- name: link_to_replays
 -- As above, the other way round.
