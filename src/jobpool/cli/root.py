@@ -45,6 +45,7 @@ _COMMANDS = {
     "status": _Command(
         "diagnose.status:status", "Show supervisors, pools and waiting jobs."
     ),
+    "top": _Command("watch.top.command:top", "Watch what runs, waits and died, live."),
     "cancel": _Command("jobs.operate:cancel", "Cancel jobs."),
     "retry": _Command("jobs.operate:retry", "Run dead or waiting jobs now."),
     "release": _Command("jobs.operate:release", "Put quarantined jobs back in line."),

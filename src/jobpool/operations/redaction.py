@@ -51,6 +51,11 @@ class Redactor:
                 for name in (*said.aliases, kind.kind):
                     self._paths[name] = said.paths
 
+    @property
+    def hides_anything(self) -> bool:
+        """Whether any kind hides something."""
+        return bool(self._paths)
+
     def knows(self, kind: str) -> bool:
         """Say whether any supervisor has said what a kind hides, be it nothing."""
         return kind in self._known or kind in self._paths

@@ -71,7 +71,7 @@ def show(
     if as_json:
         print_json(encodable(_object(seen, with_payload=with_payload)))
     else:
-        _print(seen)
+        print_seen(seen)
 
 
 def _object(seen: Seen, *, with_payload: bool) -> dict[str, Any]:
@@ -95,7 +95,8 @@ def _object(seen: Seen, *, with_payload: bool) -> dict[str, Any]:
     return shown
 
 
-def _print(seen: Seen) -> None:
+def print_seen(seen: Seen) -> None:
+    """Print all that is known of a job, for people."""
     job, kept = seen.job, seen.kept
     print_line(f"job {job.id}", job.kind, job.shown_state)
     for name, text in facts(seen, now_ms()):
