@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from jobpool.sandbox.confinement import setup
 from jobpool.sandbox.confinement.scratch import Scratch
-from jobpool.sandbox.reset.builtin_functions import BuiltinFunctions
+from jobpool.sandbox.reset import builtin_functions
 from jobpool.sandbox.reset.streams import Streams
 from jobpool.sandbox.system.own_fds import identity_of, require
 from jobpool.sandbox.system.procfs import command_name, listed_children_of
@@ -67,7 +67,7 @@ class AfterAttempt:
     """
 
     def __init__(self, output_fd: int, stack_fd: int, scratch: Scratch | None) -> None:
-        self._builtins = BuiltinFunctions()
+        self._builtins = builtin_functions.taken()
         self._streams = Streams(output_fd)
         self._stack_fd, self._stack = stack_fd, identity_of(stack_fd)
         self._scratch = scratch

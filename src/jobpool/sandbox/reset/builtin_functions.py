@@ -29,6 +29,7 @@ _NAMED_MAX = 5
 _VERSION_AT = 2 * ctypes.sizeof(ctypes.c_void_p) + ctypes.sizeof(ctypes.c_ssize_t)
 """In CPython's dict: after the object header and the size."""
 _VERSIONED_BEFORE = (3, 13)
+_NEVER = -1
 _Read = Callable[[], object]
 # What the interpreter itself rebinds, such as "_", is not a function.
 _BUILTINS = " ".join(name for name, value in vars(builtins).items() if callable(value))
@@ -51,23 +52,61 @@ _FOUNDATIONS: tuple[tuple[ModuleType, str], ...] = (
 """Each module with the names that are restored."""
 
 
-class BuiltinFunctions:
-    """These functions as they are now, to be restored later."""
+class _Last:
+    """The functions as they were last taken before the fork."""
 
-    def __init__(self) -> None:
-        self._modules = [_Foundation(*one) for one in _FOUNDATIONS]
+    taken: BuiltinFunctions | None = None
+
+
+def take() -> None:
+    """Take them for children to come. Called when the application is loaded."""
+    _Last.taken = BuiltinFunctions()
+    _Last.taken.restore()
+
+
+def taken() -> BuiltinFunctions:
+    """Return these functions as they are now."""
+    return BuiltinFunctions(_Last.taken)
+
+
+class BuiltinFunctions:
+    """These functions as they are now, to be restored later.
+
+    Args:
+        before: as they were before the fork. What has not changed since is not read
+            anew, which would cost this process the pages that it is in.
+    """
+
+    def __init__(self, before: BuiltinFunctions | None = None) -> None:
         self._versions = _versions() if _have_versions() else ()
-        self._seen: list[int] = []
+        self._seen = [_NEVER] * len(self._versions)
         """The dictionary versions at which everything was intact."""
+        self._modules: list[_Foundation] = []
+        for number, one in enumerate(_FOUNDATIONS):
+            if before is not None and before.is_as_seen(number):
+                self._modules.append(before._modules[number])  # noqa: SLF001 - ours
+                self._seen[number] = before._seen[number]  # noqa: SLF001 - ours
+            else:
+                self._modules.append(_Foundation(*one))
+
+    def is_as_seen(self, number: int) -> bool:
+        """Say whether a module is known to be as it was when it was seen intact."""
+        versions = self._versions
+        return bool(versions) and versions[number].value == self._seen[number]
 
     def restore(self) -> str:
         """Restore what was replaced, and name it."""
-        seen = [version.value for version in self._versions]
-        if seen and seen == self._seen:
+        now = [version.value for version in self._versions]
+        if now and now == self._seen:
             return ""
-        replaced = [name for one in self._modules for name in one.restore()]
+        replaced = [
+            name
+            for number, one in enumerate(self._modules)
+            if not self.is_as_seen(number)
+            for name in one.restore()
+        ]
         # A restore makes another version: such a module is checked once more.
-        self._seen = seen
+        self._seen = now
         return f"it replaced {', '.join(replaced[:_NAMED_MAX])}" if replaced else ""
 
 

@@ -26,7 +26,7 @@ class Environment:
         """Make the present variables the ones to restore."""
         self._variables = dict(os.environ._data)  # type: ignore[attr-defined]  # noqa: SLF001 - 100 times faster than a copy
         self._entries = _entries()
-        self._remember()
+        self._remember(len(self._entries))
 
     def restore(self) -> None:
         """Restore what differs."""
@@ -54,11 +54,11 @@ class Environment:
             name, equals, value = entry.partition(b"=")
             if name and equals:  # a strange parent may have passed malformed entries
                 os.putenv(name, value)
-        self._remember()
+        self._remember(len(_entries()))
 
-    def _remember(self) -> None:
+    def _remember(self, count: int) -> None:
         self._at = _environ.value
-        size = (len(_entries()) + 1) * _POINTER_BYTES
+        size = (count + 1) * _POINTER_BYTES
         self._view = (
             (ctypes.c_char * size).from_address(self._at)
             if self._at

@@ -13,9 +13,10 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from importlib.machinery import EXTENSION_SUFFIXES
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobpool.sandbox.system.own_fds import open_own
 
@@ -41,15 +42,31 @@ _HANDLE_AT = 2
 """Position of the handle of an open library in the arguments of `ctypes.CDLL`."""
 _WITHOUT_NOTES = {"_interpreters", "_xxsubinterpreters"}
 """Python's own modules that run code past `intercepted_calls`."""
-_known_names: set[str] = set()
 _opened: list[object] = []
 """One entry for each library that ctypes opened (it may be closed again), and for each
 function of the one that ctypes opens itself."""
 
 
+class _Seen(NamedTuple):
+    """What was loaded at the last look."""
+
+    names: AbstractSet[str]
+    """Of modules."""
+    hint: tuple[int, int]
+    """Nothing has been loaded since while this is the same."""
+    is_here: bool
+    """There is code that is not Python's own, beside jobpool's."""
+
+
+class _Last:
+    """The last look before the fork: to compare names costs a child their pages."""
+
+    seen = _Seen(frozenset(), (0, 0), is_here=False)
+
+
 def know() -> None:
     """Take all code loaded so far as known. Called before the application is loaded."""
-    _known_names.update(sys.modules)
+    _Last.seen = _Seen(frozenset(sys.modules), (0, 0), is_here=False)
     open_library = ctypes._dlopen  # type: ignore[attr-defined]  # noqa: SLF001 - no public way
 
     def noting(*args: Any) -> Any:
@@ -66,6 +83,26 @@ def know() -> None:
     ctypes._dlopen = noting  # type: ignore[attr-defined]  # noqa: SLF001 - as above
     ctypes.CDLL.__init__ = noting_handle  # type: ignore[method-assign]
     ctypes.pythonapi.__class__ = _NotingApi
+
+
+def look() -> None:
+    """Look at what has been loaded since. Called when the application is loaded."""
+    _Last.seen = _looked(_Last.seen)
+
+
+def _looked(before: _Seen) -> _Seen:
+    hint = len(sys.modules), len(_opened)
+    if hint == before.hint:
+        return before
+    new = sys.modules.keys() - before.names
+    return _Seen(
+        before.names | new,
+        hint,
+        is_here=before.is_here
+        or bool(_opened)
+        or not _WITHOUT_NOTES.isdisjoint(new)
+        or _has_extension(new),
+    )
 
 
 class _NotingApi(ctypes.PyDLL):
@@ -85,22 +122,22 @@ class NativeCode:
         # An ordinary user leaves one only by gaining rights, which are seen.
         self._places = _places() if os.geteuid() == 0 else []
         self._before = self._read()
-        self._names = set(_known_names)
-        self._hint = (0, 0)
-        self._is_here = False
+        self._seen = _Last.seen
 
     @property
     def is_here(self) -> bool:
         """Whether there is such code in this process."""
-        return self._is_here
+        return self._seen.is_here
 
     def may_have_come(self) -> bool:
         """Say whether there is such code, or may be since the last check."""
-        return self._is_here or self._hint != (len(sys.modules), len(_opened))
+        return self.is_here or self._seen.hint != (len(sys.modules), len(_opened))
 
     def changes(self) -> str:
         """Name what was changed, if there is code that could have."""
-        if not self._is_here and not self._has_come():
+        if not self.is_here:
+            self._seen = _looked(self._seen)
+        if not self.is_here:
             return ""
         timers, rights, namespaces = self._read()
         found = []
@@ -111,18 +148,6 @@ class NativeCode:
         if namespaces != self._before[2]:
             found.append("it left a namespace")
         return "; ".join(found)
-
-    def _has_come(self) -> bool:
-        hint = len(sys.modules), len(_opened)
-        if hint == self._hint:
-            return False
-        self._hint = hint
-        new = sys.modules.keys() - self._names
-        self._names |= new
-        self._is_here = (
-            bool(_opened) or not _WITHOUT_NOTES.isdisjoint(new) or _has_extension(new)
-        )
-        return self._is_here
 
     def _read(self) -> _State:
         timers = b""

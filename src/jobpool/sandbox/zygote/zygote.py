@@ -68,7 +68,11 @@ from jobpool.sandbox.protocol.messages import (
     ToZygote,
     encode,
 )
-from jobpool.sandbox.reset import intercepted_calls, native_code
+from jobpool.sandbox.reset import (
+    builtin_functions,
+    intercepted_calls,
+    native_code,
+)
 from jobpool.sandbox.runs.fence import Fence
 from jobpool.sandbox.system.process_tree import end_with, kill_tree, outlive_parent
 from jobpool.sandbox.system.procfs import process_start_time, resident_bytes
@@ -215,6 +219,8 @@ class Zygote:
     def _preload(self, load: Load) -> bool:
         loaded = self._try(load)
         if isinstance(loaded, Loaded):
+            native_code.look()
+            builtin_functions.take()
             gc.collect()
             gc.freeze()
             self._loaded = loaded

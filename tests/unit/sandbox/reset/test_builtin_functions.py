@@ -58,6 +58,25 @@ def test_a_replaced_builtin_function_is_put_back_and_named(
     vars(builtins).pop("added", None)
 
 
+def test_a_child_takes_anew_only_what_has_changed_since_the_fork(
+    ours: BuiltinFunctions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a hook of the application has replaced is what is put back later."""
+    monkeypatch.setattr(builtin_functions._Last, "taken", ours)
+    monkeypatch.setattr(time, "sleep", abs)
+    child = builtin_functions.taken()
+    assert child.restore() == ""
+    kept = [
+        one is other for one, other in zip(child._modules, ours._modules, strict=True)
+    ]
+    assert kept.count(False) == (1 if ours._versions else len(kept))
+    monkeypatch.setattr(time, "sleep", len)
+    monkeypatch.setattr(json, "loads", len)
+    assert child.restore() == "it replaced json.loads, time.sleep"
+    assert (time.sleep, json.loads) == (abs, LOADS)
+    assert child.restore() == ""
+
+
 def test_dictionary_versions_are_used_only_on_tested_pythons() -> None:
     """Python 3.11 and 3.12 have them; from 3.13 on nothing relies on them."""
     assert builtin_functions._have_versions() == (
