@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from jobpool.cli.flags import LaunchFlags
-from jobpool.cli.resources import machine
+from jobpool.cli.machine.resources import machine
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.load import (
     Configuration,

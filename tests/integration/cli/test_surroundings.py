@@ -12,10 +12,11 @@ import psutil
 import pytest
 
 from jobpool import errors
-from jobpool.cli import resources, root
+from jobpool.cli import root
 from jobpool.cli.exits import Exit, exit_of
 from jobpool.cli.flags import LaunchFlags
 from jobpool.cli.launch import launch
+from jobpool.cli.machine import resources
 from jobpool.store.records.operating import AuditEntry
 from support.store.cli_store import RUN, run, stored
 
@@ -82,7 +83,8 @@ def test_client_commands_do_not_import_the_supervisor():
 def test_a_command_runs_with_the_garbage_collector():
     """It is off only while the command is imported."""
     code = (
-        "import gc, sys; from jobpool.cli import main, manual; seen = []; "
+        "import gc, sys; from jobpool.cli import main; seen = []; "
+        "from jobpool.cli.diagnose import manual; "
         "manual.print_json = lambda _: seen.append(gc.isenabled()); "
         "sys.argv = ['jobpool', 'manual', '--json']\n"
         "try: main()\n"

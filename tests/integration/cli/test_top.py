@@ -2,10 +2,8 @@
 
 import contextlib
 import os
-import pty
 import re
 import signal
-import sys
 import termios
 import threading
 
@@ -26,6 +24,7 @@ from jobpool.operations.queue import Pause
 from jobpool.operations.selection import Selection
 from jobpool.store.opening import open_store
 from jobpool.store.records.operating import AuditFilter
+from support.site.terminal import LEFT, shown
 from support.store.cli_store import (
     KIND,
     RUN,
@@ -42,6 +41,7 @@ from support.waiting import wait_until
 
 WITHIN_S = 30.0
 SECRET = "4711-0815"
+TOP = "top --every 100ms"
 
 
 @pytest.fixture(autouse=True)
@@ -248,60 +248,10 @@ def test_counting_takes_at_most_a_fifth_of_the_time(store, monkeypatch):
     assert counted == [100.0, 110.0, 120.0, 130.0]
 
 
-class Screen:
-    """A child that runs jobpool top in a terminal of its own."""
-
-    def __init__(self, folder, script="exec {}"):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
-            environ |= {"LINES": "30", "LANG": "C.UTF-8"}
-            os.chdir(folder)
-            top = f"{sys.executable} -m jobpool top --every 100ms"
-            os.execve("/bin/bash", ["bash", "-c", script.format(top)], environ)
-        os.set_blocking(self.fd, False)
-        self.told = ""
-
-    def read(self):
-        with contextlib.suppress(BlockingIOError, OSError):
-            while data := os.read(self.fd, 65536):
-                self.told += data.decode("utf-8", "replace")
-        return self.told
-
-    def until(self, words):
-        """Wait until the terminal has been told a text, from here on."""
-        wait_until(lambda: re.search(words, self.read()), WITHIN_S, words)
-        self.told = ""
-
-    def press(self, keys):
-        os.write(self.fd, keys.encode())
-
-    def exit_code(self):
-        def ended():
-            self.read()
-            return os.waitpid(self.pid, os.WNOHANG)
-
-        return os.waitstatus_to_exitcode(
-            wait_until(lambda: (done := ended())[0] and done, WITHIN_S, "its end")[1]
-        )
-
-
-@contextlib.contextmanager
-def shown(*given):
-    screen = Screen(*given)
-    try:
-        yield screen
-    finally:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(screen.pid, signal.SIGKILL)
-            os.waitpid(screen.pid, 0)
-        os.close(screen.fd)
-
-
 @pytest.fixture
 def screen(tmp_path, store):
     running(store)
-    with shown(tmp_path) as screen:
+    with shown(tmp_path, TOP) as screen:
         yield screen
 
 
@@ -319,7 +269,7 @@ def test_keys_work_in_a_terminal_which_is_left_as_it_was(screen, store):
     screen.until("job 1 canceled")
     screen.press("q")
     assert screen.exit_code() == 0
-    assert screen.told.endswith("\x1b[?25h\x1b[?1049l")
+    assert screen.told.endswith(LEFT)
     assert termios.tcgetattr(screen.fd) == before
     assert store.get(1).cancel_requested
 
@@ -333,14 +283,14 @@ def test_a_signal_leaves_the_terminal_as_it_was(screen, number, code):
     screen.until("shop.thumbnail")
     os.kill(screen.pid, number)
     assert screen.exit_code() == code
-    assert screen.told.endswith("\x1b[?25h\x1b[?1049l")
+    assert screen.told.endswith(LEFT)
     assert termios.tcgetattr(screen.fd) == before
 
 
 def test_it_can_be_suspended_and_goes_on(tmp_path, store):
     """Ctrl-Z gives the terminal back for so long; the picture is drawn anew."""
     running(store)
-    with shown(tmp_path, "set -m; {}; echo STOPPED; fg") as screen:
+    with shown(tmp_path, TOP, "set -m; {}; echo STOPPED; fg") as screen:
         screen.until("shop.thumbnail")
         screen.press("\x1a")
         screen.until(r"(?s)\x1b\[\?1049l.*STOPPED.*\x1b\[\?1049h.*shop.thumbnail")

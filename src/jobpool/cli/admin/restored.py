@@ -16,6 +16,7 @@ from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.times import since_ms
+from jobpool.cli.machine.presence import holder
 from jobpool.cli.output import (
     counted,
     encodable,
@@ -24,7 +25,6 @@ from jobpool.cli.output import (
     print_line,
     print_table,
 )
-from jobpool.cli.presence import holder
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.job import UNFINISHED
 from jobpool.core.rules.repairs.restoring import age_s, ids_after, tokens_after

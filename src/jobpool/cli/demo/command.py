@@ -26,8 +26,8 @@ from jobpool.cli.demo.verdict import judge, problems
 from jobpool.cli.demo.view import live, show
 from jobpool.cli.demo.workspace import Workspace, prepare
 from jobpool.cli.exits import Exit
+from jobpool.cli.machine.resources import machine
 from jobpool.cli.output import console
-from jobpool.cli.resources import machine
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.load import configure, read_sources
 from jobpool.errors import UsageError

@@ -29,6 +29,7 @@ from jobpool.cli.diagnose.schedules import (
 )
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import LaunchFlags, launch_flags
+from jobpool.cli.machine.resources import memory_bytes
 from jobpool.cli.output import (
     counted,
     encodable,
@@ -37,7 +38,6 @@ from jobpool.cli.output import (
     print_line,
     print_table,
 )
-from jobpool.cli.resources import memory_bytes
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX
 from jobpool.core.config.effective_limits import KindLimit, kind_limits

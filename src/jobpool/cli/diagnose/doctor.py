@@ -12,14 +12,14 @@ from jobpool.cli.diagnose.kernel_features import Fact, Verdict, kernel_facts
 from jobpool.cli.diagnose.quotas import differing
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import json_flag, store_flags
-from jobpool.cli.output import cell, encodable, print_json, print_line, print_table
-from jobpool.cli.resources import (
+from jobpool.cli.machine.resources import (
     affinity_cores,
     cgroup_memory_bytes,
     cores,
     cpu_quota,
     memory_bytes,
 )
+from jobpool.cli.output import cell, encodable, print_json, print_line, print_table
 from jobpool.core.config.layers import misspelled_variables
 from jobpool.core.config.load import Sources, store_of
 from jobpool.core.units import show_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from jobpool.cli.diagnose import schedules as schedules_of
 from jobpool.cli.diagnose.usage import KindUsage, print_figures, print_usage, usage_of
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.jobs.state_names import RETRYABLE
+from jobpool.cli.machine.presence import why_not_alive
 from jobpool.cli.output import (
     ago,
     counted,
@@ -28,11 +30,12 @@ from jobpool.cli.output import (
     print_table,
     seconds,
 )
-from jobpool.cli.presence import why_not_alive
+from jobpool.cli.terminal.again import again
 from jobpool.core.formats import feature_of
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.run_report import ReportRow
+from jobpool.core.units import duration_s
 from jobpool.store.protocol import Store
 from jobpool.store.records.jobs import MisfitRow, SuspectRow
 from jobpool.store.records.operating import PauseRow
@@ -42,6 +45,7 @@ from jobpool.store.records.runs import Formats, Run
 from jobpool.store.records.schedules import ScheduleRow
 
 WHY_S = 3600.0
+_EVERY, _EVERY_MIN_S = "2s", 0.1
 _BLOCKED = "blocked"
 """Runnable, but for a quota."""
 _SHOWN_STATES = (
@@ -90,6 +94,8 @@ class _Status(msgspec.Struct, frozen=True):
     is_flag=True,
     help="Show what due jobs have waited for in the last hour, by kind.",
 )
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--every", metavar="TIME", help="How often, with --watch. Default: 2s.")
 @store_flags
 @json_flag
 def status(
@@ -97,14 +103,32 @@ def status(
     figures: bool,
     signals: bool,
     why: bool,
+    watch: bool,
+    every: str | None,
     store: str | None,
     config: str | None,
     as_json: bool,
 ) -> None:
     """Show supervisors, pools and waiting jobs."""
+    if every is not None and not watch:
+        raise click.UsageError("--every says how often --watch shows it: add --watch")
     with opened(own_sources(store, config)) as found:
-        seen = _read_status(found, figures=figures)
-        waits = found.waits(WHY_S) if why else []
+        show = partial(
+            _show, found, figures=figures, signals=signals, why=why, as_json=as_json
+        )
+        if watch:
+            every_s = max(_EVERY_MIN_S, duration_s(every or _EVERY, "--every"))
+            again(show, every_s, paint=not as_json)
+        else:
+            show()
+
+
+def _show(
+    store: Store, *, figures: bool, signals: bool, why: bool, as_json: bool
+) -> None:
+    """Read and print it once."""
+    seen = _read_status(store, figures=figures)
+    waits = store.waits(WHY_S) if why else []
     if as_json:
         whole = _object(seen, figures=figures)
         if why:

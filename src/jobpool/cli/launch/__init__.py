@@ -1,6 +1,5 @@
 """Starting a supervisor: flags, log, heartbeat file, systemd.
 
-May import: cli.context, cli.exits, cli.flags, cli.presence, core, monitoring,
-store, supervisor.
-Start with `launch`.
+May import: cli.context, cli.exits, cli.flags, cli.machine, core, monitoring, store,
+supervisor. Start with `launch`.
 """

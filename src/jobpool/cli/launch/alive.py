@@ -18,7 +18,7 @@ from jobpool.cli.context import own_sources
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import store_flags
 from jobpool.cli.launch.heartbeat_file import Sign, Stage, read_sign
-from jobpool.cli.presence import holder
+from jobpool.cli.machine.presence import holder
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.load import store_of
 from jobpool.core.units import duration_s, show_duration

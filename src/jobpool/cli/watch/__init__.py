@@ -1,5 +1,5 @@
 """Commands that look on while jobs run: metrics, top.
 
-May import: cli.context, cli.flags, cli.jobs, cli.output, cli.presence, core,
-monitoring, operations, store. One file, or one package, is one command.
+May import: cli.context, cli.flags, cli.jobs, cli.machine, cli.output, cli.terminal,
+core, monitoring, operations, store. One file, or one package, is one command.
 """

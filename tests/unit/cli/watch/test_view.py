@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from jobpool.cli.watch.top.keys import keys_in
+from jobpool.cli.terminal.keys import keys_in
 from jobpool.cli.watch.top.view import (
     BINDINGS,
     BY_KEY,

@@ -29,6 +29,7 @@ from jobpool.cli.admin.flows.words import (
 )
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import FlowName, json_flag, store_flags
+from jobpool.cli.machine.presence import why_not_alive
 from jobpool.cli.output import (
     ago,
     console,
@@ -39,7 +40,6 @@ from jobpool.cli.output import (
     print_rows,
     seconds,
 )
-from jobpool.cli.presence import why_not_alive
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.flow import ENDED_STEPS, Failure
 from jobpool.store.protocol import Store

@@ -13,8 +13,8 @@ from jobpool.cli.diagnose.tune import edit
 from jobpool.cli.diagnose.tune.advice import Advice, advice_of
 from jobpool.cli.diagnose.tune.words import changes_of, print_advice
 from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.machine.resources import machine
 from jobpool.cli.output import counted, encodable, print_json, print_line
-from jobpool.cli.resources import machine
 from jobpool.core.config.load import Sources
 from jobpool.core.config.pools import pools_of
 from jobpool.core.rules.usage.sketch import WEEKS_KEPT

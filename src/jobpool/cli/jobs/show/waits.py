@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from jobpool.cli.context import now_ms
 from jobpool.cli.jobs.quota_words import named
 from jobpool.cli.jobs.records import running_s
+from jobpool.cli.machine.presence import why_not_alive
 from jobpool.cli.output import ago, pause_words, seconds
-from jobpool.cli.presence import why_not_alive
 from jobpool.core.jobs.budget import attempt_words
 from jobpool.core.jobs.flow import EXTERNAL
 from jobpool.core.jobs.job import Job, JobState

@@ -3,6 +3,6 @@
 A thread reads the store (`reading.py`) into glances (`glance.py`); keys change the view
 (`view.py`, pure); both together are drawn (`frame.py`, pure). Start with command.py.
 
-May import: cli.context, cli.flags, cli.jobs, cli.output, cli.presence, core,
-operations, store.
+May import: cli.context, cli.flags, cli.jobs, cli.machine, cli.output, cli.terminal,
+core, operations, store.
 """

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import io
-import sys
 from contextlib import redirect_stdout
 
 import click
 import msgspec
-from rich.console import Console
-from rich.text import Text
 
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import store_flags
 from jobpool.cli.jobs.show.command import print_seen
 from jobpool.cli.jobs.show.reading import Seen
 from jobpool.cli.output import console
+from jobpool.cli.terminal.again import need_terminal
+from jobpool.cli.terminal.keys import Terminal
+from jobpool.cli.terminal.repaint import Canvas, drawn_line
 from jobpool.cli.watch.top.frame import LEAST_HEIGHT, LEAST_WIDTH, frame
-from jobpool.cli.watch.top.keys import Terminal
 from jobpool.cli.watch.top.reading import Reader, Watcher
 from jobpool.cli.watch.top.view import Open, Quit, View, press
 from jobpool.core.units import duration_s
@@ -64,13 +63,9 @@ def top(
         for line in lines:
             line.rstrip()
             if line.plain:
-                click.echo(_drawn(screen, line))
+                click.echo(drawn_line(screen, line))
         return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError(
-            "top needs a terminal: add --once for one picture, or use "
-            "`jobpool status --json`"
-        )
+    need_terminal(instead="--once prints one picture, `jobpool status --json` figures")
     with Terminal() as terminal:
         watcher = Watcher(lambda: opened(sources), every_s=every_s, wake=terminal.wake)
         watcher.start()
@@ -87,8 +82,7 @@ class _Screen:
         self._terminal = terminal
         self._watcher = watcher
         self._view = view
-        self._console = console()
-        self._drawn: list[str] = []
+        self._canvas = Canvas(terminal)
         self._answered = 0
 
     def run(self) -> None:
@@ -141,38 +135,19 @@ class _Screen:
         return False
 
     def _draw(self) -> None:
-        """Write the lines that have changed."""
-        width, height = self._console.size
-        if self._terminal.is_new:
-            self._terminal.is_new, self._drawn = False, []
-            self._terminal.write("\x1b[2J")
+        width, height = self._canvas.size
         latest = self._watcher.latest
-        lines = frame(
-            latest.glance,
-            self._view,
-            width=width,
-            height=height,
-            now_ms=now_ms(),
-            error=latest.error,
-            ascii_only=self._console.options.ascii_only,
+        self._canvas.paint(
+            frame(
+                latest.glance,
+                self._view,
+                width=width,
+                height=height,
+                now_ms=now_ms(),
+                error=latest.error,
+                ascii_only=self._canvas.console.options.ascii_only,
+            )
         )
-        drawn = [_drawn(self._console, line) for line in lines]
-        before = self._drawn if len(self._drawn) == len(drawn) else [""] * len(drawn)
-        news = [
-            f"\x1b[{n};1H{line}"
-            for n, (line, old) in enumerate(zip(drawn, before, strict=True), 1)
-            if line != old
-        ]
-        self._drawn = drawn
-        if news:
-            self._terminal.write("".join(news))
-
-
-def _drawn(screen: Console, line: Text) -> str:
-    """Return a line as the terminal gets it."""
-    with screen.capture() as capture:
-        screen.print(line, end="", no_wrap=True, overflow="crop", soft_wrap=True)
-    return capture.get()
 
 
 def _lines(seen: Seen) -> list[str]:

@@ -18,7 +18,7 @@ import msgspec
 from jobpool.cli.context import now_ms
 from jobpool.cli.jobs.show.reading import Seen as SeenJob
 from jobpool.cli.jobs.show.reading import meant, read
-from jobpool.cli.presence import why_not_alive
+from jobpool.cli.machine.presence import why_not_alive
 from jobpool.cli.watch.top.glance import Counts, Glance, Seen, glance_of
 from jobpool.core.clock import SystemClock
 from jobpool.core.jobs.job import Job

@@ -1,0 +1,65 @@
+"""A terminal in which a command runs, for tests of keys and of what is left behind."""
+
+import contextlib
+import os
+import pty
+import re
+import signal
+import sys
+
+from support.waiting import wait_until
+
+_WITHIN_S = 30.0
+LEFT = "\x1b[?25h\x1b[?1049l"
+"""What gives a terminal back: its cursor, and the screen that it had before."""
+
+
+class Screen:
+    """A command in a terminal of its own, 100 by 30."""
+
+    def __init__(self, folder, arguments, script="exec {}"):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+            environ |= {"LINES": "30", "LANG": "C.UTF-8"}
+            os.chdir(folder)
+            command = script.format(f"{sys.executable} -m jobpool {arguments}")
+            os.execve("/bin/bash", ["bash", "-c", command], environ)
+        os.set_blocking(self.fd, False)
+        self.told = ""
+
+    def read(self):
+        with contextlib.suppress(BlockingIOError, OSError):
+            while data := os.read(self.fd, 65536):
+                self.told += data.decode("utf-8", "replace")
+        return self.told
+
+    def until(self, words):
+        """Wait until the terminal has been told a text, from here on."""
+        wait_until(lambda: re.search(words, self.read()), _WITHIN_S, words)
+        self.told = ""
+
+    def press(self, keys):
+        os.write(self.fd, keys.encode())
+
+    def exit_code(self):
+        def ended():
+            self.read()
+            return os.waitpid(self.pid, os.WNOHANG)
+
+        return os.waitstatus_to_exitcode(
+            wait_until(lambda: (done := ended())[0] and done, _WITHIN_S, "its end")[1]
+        )
+
+
+@contextlib.contextmanager
+def shown(*given):
+    """Run a command in a terminal; it is killed if it has not ended."""
+    screen = Screen(*given)
+    try:
+        yield screen
+    finally:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(screen.pid, signal.SIGKILL)
+            os.waitpid(screen.pid, 0)
+        os.close(screen.fd)
