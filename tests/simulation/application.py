@@ -59,7 +59,9 @@ def settings_of(plan: Plan) -> Settings:
         pools=pools,
         lease_ttl_s=plan.ttl_s,
         memory_budget_bytes=plan.budget_bytes,
-        memory_admission=MemoryAdmission.LIMITS,
+        memory_admission=MemoryAdmission.OBSERVED
+        if plan.little_memory
+        else MemoryAdmission.LIMITS,
         retention=_retention(plan),
     )
 

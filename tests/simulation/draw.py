@@ -7,6 +7,7 @@ from random import Random
 from msgspec.structs import replace
 
 from simulation.drawflows import with_flows
+from simulation.drawmemory import with_little_memory
 from simulation.drawquotas import with_quotas
 from simulation.drawschedules import with_schedules
 from simulation.drawshares import with_shares
@@ -129,7 +130,7 @@ def _drawn(seed: int) -> tuple[Plan, Plan]:
         return plan, plan
     plan = _common(r, seed)
     with_some = with_quotas(with_schedules(with_versions(plan)))
-    return plan, with_flows(with_shares(with_some))
+    return plan, with_little_memory(with_flows(with_shares(with_some)))
 
 
 def _common(r: Random, seed: int) -> Plan:

@@ -24,7 +24,7 @@ from jobpool.supervisor.machine.state.backpressure import (
     UNWRITTEN_MAX_BYTES,
 )
 from simulation import asking
-from simulation.host import Orphan, Tree
+from simulation.host import IDLE_BYTES, Orphan, Tree
 from simulation.plan import Fate
 from support.store.history import Struck
 
@@ -39,6 +39,8 @@ LARGE = b"1" * (SMALL_BYTES + 1)
 HUGE_EVERY = 24
 """After each of them nothing begins in its pool until it is written."""
 HUGE = b"1" * UNWRITTEN_MAX_BYTES
+GROWN_BYTES, GROWS_BYTES, GROWS_S = 400 * 2**20, 40 * 2**20, 0.1
+"""Of one that grows: up to what, and how fast."""
 TOLD_S = 0.05
 OPEN_S = 1.0
 """A handler's own transaction is open for at most so long, or for no time at all."""
@@ -212,6 +214,16 @@ def _leak(tree: Tree, frame: RunJob) -> None:
     tree.guilt.add("over_memory")
     tree.rss_bytes = 2**30
     tree.send(f"over memory {frame.seq}")
+
+
+def _grow(tree: Tree, frame: RunJob) -> None:
+    """Use more and more, less than its limit, and give it back at the end."""
+    if tree.rss_bytes < GROWN_BYTES:
+        tree.rss_bytes += GROWS_BYTES
+        later(tree, GROWS_S, lambda: _grow(tree, frame))
+        return
+    tree.rss_bytes = IDLE_BYTES
+    _done(tree, frame)
 
 
 def _lie(tree: Tree, frame: RunJob) -> None:
@@ -441,6 +453,7 @@ _FATES: Mapping[str, Callable[[Tree, RunJob], None]] = {
     "stop": _hang,
     "silent": _hang,
     "leak": _leak,
+    "grow": _grow,
     "lie": _lie,
     "garbage": _garbage,
     "flood": _flood,

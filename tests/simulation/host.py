@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobpool.sandbox.protocol.messages import FromChild, RunJob
 from jobpool.supervisor.maintenance.death_proof import Alive, DeadRun, Proof, Unproven
+from simulation.hostmemory import Memory
 from simulation.kernel import Kernel, Process
 from support.store.history import Ended, Gone, Started
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 EPOCH_MS = 1_800_000_000_000
 DEATH_S = 0.002
+IDLE_BYTES = 20 * 2**20
 PROOF_WAIT_S = 0.5
 
 
@@ -80,7 +82,7 @@ class Tree:
         self.age = 0
         """Attempts so far: what was planned for an earlier one comes to nothing."""
         self.guilt: set[str] = set()
-        self.rss_bytes = 20 * 2**20
+        self.rss_bytes = IDLE_BYTES
         self.stuck_until_s = 0.0
         self.pipe_s = 0.0
         """When the last thing that it has sent arrives."""
@@ -193,6 +195,7 @@ class Host:
         self.goes_first: Callable[[], None] = lambda: None
         """What is done when it wakes up, before any clock is read."""
         self.oom_kills = 0
+        self.memory = Memory(self)
 
     @property
     def boot_id(self) -> str:

@@ -46,6 +46,7 @@ class Nemesis:
         """Repair everything that can be repaired."""
         for host in self._world.hosts:
             self._wake(host)
+            host.memory.recover()
         for process in self._stopped:
             self._kernel.go_on(process)
         for link in self._world.links():
@@ -84,6 +85,13 @@ class Nemesis:
         if one := self._one(fault):
             self._stop(one.process, fault.seconds)
             self._note(one.name, fault.seconds)
+
+    def memory_falls(self, fault: Fault) -> None:
+        """Other programs take memory, and give it back later."""
+        if one := self._one(fault):
+            memory = one.host.memory
+            memory.fall(fault.share)
+            self._kernel.after(fault.seconds, memory.recover)
 
     def away(self, fault: Fault) -> None:
         """SIGKILL of all; none is restarted for a while."""

@@ -58,6 +58,7 @@ FateName = Literal[
     "throttled",
     "told_to_wait",
     "complete_early",
+    "grow",
 ]
 
 
@@ -178,6 +179,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     quiet_at_s: float
     """From then on nothing bad happens; None does to a safety-only scenario."""
     hooks: bool = False
+    little_memory: bool = False
+    """Its hosts run short of memory now and then, and supervisors look at it."""
     timeout_s: float = 20.0
     checks_s: float = 0.0
     """Nothing that is done now and then is done more often, so that days cost little;

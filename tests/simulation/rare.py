@@ -84,6 +84,8 @@ RARE = (
     "a run that was gone for a day was ended",
     "crashes were too far apart to count together",
     "a member was dropped",
+    "an attempt was interrupted for the host",
+    "fate grow",
     "a flow was succeeded",
     "a flow was failed",
     "a flow was canceled",

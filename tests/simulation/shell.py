@@ -25,6 +25,7 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.slot import Slot
 from simulation import asking, fates
 from simulation.host import Host, HostClock, RunDir, Tree
+from simulation.hostmemory import GuardedMemory
 from simulation.kernel import Kernel, Process, Waiters
 from simulation.zygotes import SimZygotes
 
@@ -134,6 +135,7 @@ class SimChildren:
         self._never_begun: dict[int, list[int]] = {}
         self._forking: set[int] = set()
         self.watch = _Watch()
+        self._memory = GuardedMemory(self.host, reactor, slots)
         zygotes.run = self.run
         zygotes.on_fork_failed = self._fork_failed
 
@@ -204,6 +206,7 @@ class SimChildren:
         if tree is None:
             self._never_begun[number] += [frame.seq for frame in frames]
             return
+        self._memory.assigned(number, len(frames))
         for frame in frames:
             tree.frames.append(frame)
             tree.tickets.append(frame.seq)
@@ -227,6 +230,7 @@ class SimChildren:
         """See `Children.begin_watch`."""
         if self._process(order.slot) is not None:
             self.watch.seqs[order.slot] = order.seq
+            self._memory.begin(self._reactor.now_s())
 
     def recall(self, number: int, last_seq: int) -> None:
         """See `Children.recall`."""
@@ -255,18 +259,20 @@ class SimChildren:
         if tree is not None:
             if self._kernel.now_s < tree.stuck_until_s:
                 self.host.world.sometimes["a child did not die when killed"] += 1
+            cause = self._memory.killed(number)
             self._kernel.after(
-                self._kernel.soon_s() * 10, lambda: tree.die("supervisor", signal=9)
+                self._kernel.soon_s() * 10, lambda: tree.die(cause, signal=9)
             )
 
     # -- the loop's side ---------------------------------------------------------------
 
     def next_s(self) -> float:
         """See `Children.next_s`."""
-        return NEVER_S
+        return self._memory.next_s
 
-    def check(self, _now_s: float) -> None:
+    def check(self, now_s: float) -> None:
         """See `Children.check`."""
+        self._memory.check(now_s)
 
     def close(self) -> None:
         """See `Children.close`."""

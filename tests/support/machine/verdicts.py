@@ -31,6 +31,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
     "done_snoozed": frozenset(("lost",)),
     "itself": _BY_SUPERVISOR | {"crashed", "lost"},
     "supervisor": _BY_SUPERVISOR | {"lost"},
+    "host memory": frozenset(("interrupted", "canceled", "lost")),
     # It may be charged for the one death that another has caused.
     "nemesis": _BY_SUPERVISOR | {"crashed", "lost"},
     "orphaned": frozenset(("lost",)),
@@ -131,6 +132,7 @@ def _wrong_sums(history: History) -> Iterator[Finding]:
     finals = {final.job: final for final in history.jobs}
     spent: defaultdict[int, Spent] = defaultdict(Spent)
     gave_up = {record.token for record in history.of(Ended) if record.gave_up}
+    spared = {r.token for r in history.of(Ended) if r.cause == "host memory"}
     tried: Counter[int] = Counter()
     for record in history.records:
         if type(record) is Operated and record.what == "revive":
@@ -140,6 +142,12 @@ def _wrong_sums(history: History) -> Iterator[Finding]:
             if final is None or record.outcome is None:
                 continue
             tried[record.job] += record.outcome != "succeeded"
+            if record.token in spared and record.outcome == "interrupted":
+                # It costs nothing, for a day.
+                if record.state != ("canceled" if record.canceled else "pending"):
+                    text = f"{record.token} was spared, and it is {record.state}"
+                    yield Finding(record.job, text, record.token)
+                continue
             spent[record.job].add(record, gave_up=record.token in gave_up)
             budget = history.budgets.get(final.kind)
             if budget is not None:

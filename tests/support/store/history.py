@@ -130,7 +130,8 @@ class Ended(Record, frozen=True, kw_only=True, gc=False):
     cause: str
     """``done_ok``, ``done_failed``, ``done_soft``, ``done_snoozed``: its child said so;
     ``itself``; ``supervisor``: killed by its own; ``nemesis``: from outside;
-    ``orphaned``: with or after its supervisor; ``fence``: its lease had run out;
+    ``host memory``: by its own, since the host was short of memory; ``orphaned``: with
+    or after its supervisor; ``fence``: its lease had run out;
     ``host``."""
     guilt: tuple[str, ...] = ()
     """What it had done before: ``over_memory``, ``lied``."""

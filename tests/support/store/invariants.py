@@ -46,6 +46,8 @@ from support.store.permits import wrong_permits
 from support.store.shares import wrong_shares
 
 TERMINAL = frozenset(("succeeded", "dead", "quarantined", "canceled"))
+UNBOUNDED = frozenset(("done_snoozed", "host memory"))
+"""Ends that no budget of the job bounds."""
 OVERSHOOT_S = 1.0
 """A time limit may be passed by so much."""
 CHECKED_BY: Mapping[str, tuple[str, ...]] = {
@@ -326,7 +328,7 @@ def poison_bound(history: History) -> Iterator[Violation]:
         elif type(record) is Settled and record.receipt == "accepted":
             if record.costs == "nothing":
                 yield Violation("I8", record.job, f"nobody paid for {record.token}")
-        elif type(record) is Ended and record.cause == "done_snoozed":
+        elif type(record) is Ended and record.cause in UNBOUNDED:
             starts[record.job] -= 1  # those are bounded by themselves
         elif type(record) is Started:
             starts[record.job] += 1
