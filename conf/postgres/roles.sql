@@ -115,7 +115,8 @@ GRANT SELECT ON
   :"schema".quotas, :"schema".tenants, :"schema".lanes, :"schema".buckets,
   :"schema".permits, :"schema".debounced, :"schema".debounced_records,
   :"schema".flows, :"schema".steps, :"schema".edges,
-  :"schema".stats, :"schema".figures, :"schema".oldest_runnable
+  :"schema".stats, :"schema".figures, :"schema".oldest_runnable,
+  :"schema".scaling
 TO jobpool_producer;
 
 -- To enqueue: the columns of a new job, but not its lease or result.

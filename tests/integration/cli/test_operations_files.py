@@ -285,16 +285,17 @@ def triggers():
 
 
 def test_keda_scales_this_deployment():
-    """Its name, its slots, its credentials; and never down to zero."""
+    """Its name, its pools, its credentials; and down to zero when nothing is due."""
     authentication, scaled = documents(SCALED)
     assert (
         scaled["spec"]["scaleTargetRef"]["name"]
         == (documents(DEPLOYMENT)[0]["metadata"]["name"])
     )
-    assert scaled["spec"]["minReplicaCount"] >= 1
-    for pool, size in pool_sizes().items():
+    assert scaled["spec"]["minReplicaCount"] == 0
+    for pool in pool_sizes():
         metadata = triggers()[f"{pool}-depth"]["metadata"]
-        assert metadata["targetQueryValue"] == str(size)
+        assert metadata["targetQueryValue"] == "1"
+        assert metadata["activationTargetQueryValue"] == "0"
         assert f"pool = '{pool}'" in metadata["query"]
     for one in triggers().values():
         assert one["authenticationRef"]["name"] == authentication["metadata"]["name"]
@@ -332,7 +333,7 @@ def test_the_queries_count_what_more_supervisors_could_run(store):
     Not paused, unknown or finished ones.
     """
     kinds = [kind_record("a", "cpu"), kind_record("b", "io"), kind_record("off", "io")]
-    run = begin_run(store, kinds=kinds)
+    run = begin_run(store, kinds=kinds, pools={"cpu": "2", "io": "8"})
     store.pause(kind="off")
     store.enqueue(
         [new_job("a", "cpu")] * 5
@@ -342,7 +343,7 @@ def test_the_queries_count_what_more_supervisors_could_run(store):
     first, *_others = lease(store, run, 3, "cpu", {"cpu": ["a"]})
     store.settle([succeeded(first)])
     found = answers(store)
-    assert (found["cpu-depth"], found["io-depth"]) == (4.0, 2.0)
+    assert (found["cpu-depth"], found["io-depth"]) == (2.0, 1.0)  # 4 of 2, 2 of 8
     assert isinstance(found["cpu-depth"], float)
     assert 0 < found["oldest-age"] < PATIENCE_S
 

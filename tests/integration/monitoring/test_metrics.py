@@ -1,5 +1,6 @@
 """A real supervisor, scraped; and the fleet's gauges by `jobpool metrics`."""
 
+import json
 import os
 import signal
 import socket
@@ -179,3 +180,32 @@ def test_nobody_who_does_not_ask_loads_the_library():
     )
     done = subprocess.run([sys.executable, "-c", code], check=False)
     assert done.returncode == 0
+
+
+def test_scaling_is_answered_for_each_pool(site):
+    """0 for a pool that nobody knows, and not nothing: a scaler takes it for 0."""
+    site.start("cpu=2,io=1").stop()
+    site.add_many("shop.add", [{"a": 1, "b": 1}] * 5)
+    port = free_port()
+    words = [sys.executable, "-m", "jobpool", "metrics", "--store", site.url]
+    with subprocess.Popen(
+        [*words, "--listen", f"127.0.0.1:{port}"],
+        cwd=site.folder,
+        env={k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            process.stdout.readline()
+
+            def ask(pool):
+                url = f"http://127.0.0.1:{port}/scaling/{pool}"
+                with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+                    return json.load(answer)
+
+            cpu = ask("cpu")
+            assert (cpu["wanted"], cpu["due"], cpu["slots"]) == (3, 5, 2)
+            assert ask("io")["wanted"] == 0
+            assert ask("no%20such")["wanted"] == 0
+        finally:
+            process.kill()

@@ -223,6 +223,7 @@ def test_a_valid_row_can_be_written_by_hand(store, by_hand):
         "jobpool_figures",
         "jobpool_job_records",
         "jobpool_newest_kinds",
+        "jobpool_scaling",
     ],
 )
 def test_views_work_in_the_shell(store, by_hand, view):

@@ -55,6 +55,7 @@ def metrics(
     try:
         from jobpool.monitoring.metrics.fleet import FleetMetrics  # noqa: PLC0415 - an extra
         from jobpool.monitoring.metrics.listen import Listener  # noqa: PLC0415
+        from jobpool.monitoring.pages import pages_of  # noqa: PLC0415
     except ImportError as exc:
         raise ConfigError(
             "metrics need prometheus-client: pip install 'jobpool[metrics]'"
@@ -74,7 +75,8 @@ def metrics(
             refused.set()
             print_line(f"cannot listen at {why}; trying again until it is free")
 
-        with Listener(place, (fleet,), refused=say) as listener:
+        pages = pages_of(fleet)
+        with Listener(place, (fleet,), refused=say, pages=pages) as listener:
             while not listener.listening.wait(0.1):
                 if ended.is_set():
                     return

@@ -179,6 +179,16 @@ SUPERVISORS = _fleet(
     "Supervisors that serve a pool, by whether they are heard of.",
     *("pool", "state"),
 )
+WANTED = _fleet(
+    "wanted_replicas",
+    "Supervisors for all that runs or is due in a pool, with the slots that one has.",
+    "pool",
+)
+DRAIN = _fleet(
+    "time_to_drain_seconds",
+    "How long what is due in a pool takes at the rate of the last minute.",
+    "pool",
+)
 HEARTBEAT = _fleet(
     "heartbeat_age_seconds", "Since when the quietest supervisor was not heard of."
 )

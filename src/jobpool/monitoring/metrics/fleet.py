@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
@@ -21,6 +21,7 @@ from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreError
 from jobpool.monitoring.metrics import catalogue as cat
 from jobpool.monitoring.metrics.counts import Values
+from jobpool.monitoring.scaling import Scaling, scaling_of
 from jobpool.store.protocol import Store
 from jobpool.store.records.reading import DepthRow
 from jobpool.store.records.runs import Run
@@ -66,6 +67,7 @@ class FleetMetrics(Collector):
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._values = Values()
+        self._scaling: Mapping[str, Scaling] = {}
         self._read_s: float | None = None
         """When they were read; monotonic."""
         self._is_up = False
@@ -86,6 +88,12 @@ class FleetMetrics(Collector):
         """Read no more."""
         self._closing.set()
         self._thread.join(_FIRST_S)
+
+    def scaling(self) -> Mapping[str, Scaling] | None:
+        """Return what each pool needs, by name; None: the store cannot be read."""
+        self.tried.wait(_FIRST_S)
+        with self._lock:
+            return self._scaling if self._is_up else None
 
     def collect(self) -> Iterator[Family]:
         """Yield all metrics; called at each scrape."""
@@ -111,7 +119,8 @@ class FleetMetrics(Collector):
             try:
                 if store is None:
                     store = self._opener()
-                values = values_of(store, by_tenant=self._by_tenant)
+                scaling = scaling_of(store)
+                values = values_of(store, scaling, by_tenant=self._by_tenant)
             except StoreError as exc:
                 self._is_up, self.error = False, str(exc)
                 if store is not None:
@@ -125,14 +134,22 @@ class FleetMetrics(Collector):
                 wait_s = max(self._every_s, took_s / _SHARE)
                 with self._lock:
                     self._values, self._read_s = values, now_s
+                    self._scaling = {one.pool: one for one in scaling}
                 self._is_up, self.error = True, ""
             self.tried.set()
         if store is not None:
             store.close()
 
 
-def values_of(store: Store, *, by_tenant: bool = False) -> Values:
+def values_of(
+    store: Store, scaling: Iterable[Scaling], *, by_tenant: bool = False
+) -> Values:
     """Read all gauges once.
+
+    Args:
+        store: has the jobs.
+        scaling: what each pool needs.
+        by_tenant: also count by tenant.
 
     Raises:
         StoreError: the store cannot be read.
@@ -140,10 +157,27 @@ def values_of(store: Store, *, by_tenant: bool = False) -> Values:
     values, runs, now_ms = Values(), store.open_runs(), store.position().now_ms
     _supervisors(values, runs, now_ms)
     published = [(record.kind, record.pool) for record in store.kinds()]
+    for row in scaling:
+        values.set(cat.WANTED, row.pool, to=row.wanted)
+        if row.time_to_drain_s is not None:
+            values.set(cat.DRAIN, row.pool, to=row.time_to_drain_s)
     _jobs(values, store.depths(), published)
     _waiting(values, store, published)
     for pause in store.pauses():
         values.set(cat.PAUSED, pause.what, pause.name, to=1)
+    _quotas(values, store)
+    _schedules(values, store, now_ms)
+    flows = store.open_flows()
+    for flow_state in _OPEN_FLOWS:
+        values.set(cat.FLOWS, flow_state, to=flows.get(flow_state, 0))
+    values.set(cat.SUSPECT_JOBS, to=len(store.suspects()))
+    if by_tenant:
+        for tenant, state, jobs in store.tenant_depths():
+            values.set(cat.TENANT_JOBS, tenant, state, to=jobs)
+    return values
+
+
+def _quotas(values: Values, store: Store) -> None:
     for quota in store.quotas():
         values.set(cat.QUOTA_USED, quota.name, to=quota.used)
         values.set(cat.QUOTA_WAITING, quota.name, to=quota.waiting)
@@ -153,6 +187,9 @@ def values_of(store: Store, *, by_tenant: bool = False) -> Values:
         if quota.bucket is not None and quota.bucket.service is not None:
             is_open = quota.bucket.service.until_ms is not None
             values.set(cat.QUOTA_BREAKER, quota.name, to=float(is_open))
+
+
+def _schedules(values: Values, store: Store, now_ms: int) -> None:
     for schedule in store.schedules():
         if schedule.retired_ms is None:
             name, next_ms = schedule.declared.name, schedule.next_ms
@@ -160,14 +197,6 @@ def values_of(store: Store, *, by_tenant: bool = False) -> Values:
             values.set(cat.NEXT_TICK, name, to=late_ms / 1000)
             is_paused = schedule.paused_ms is not None
             values.set(cat.SCHEDULE_PAUSED, name, to=float(is_paused))
-    flows = store.open_flows()
-    for flow_state in _OPEN_FLOWS:
-        values.set(cat.FLOWS, flow_state, to=flows.get(flow_state, 0))
-    values.set(cat.SUSPECT_JOBS, to=len(store.suspects()))
-    if by_tenant:
-        for tenant, state, jobs in store.tenant_depths():
-            values.set(cat.TENANT_JOBS, tenant, state, to=jobs)
-    return values
 
 
 def _supervisors(values: Values, runs: Sequence[Run], now_ms: int) -> None:

@@ -25,6 +25,7 @@ from jobpool.store.records.reading import (
     FigureRow,
     GroupRow,
     SampleRow,
+    ScalingRow,
     SketchRow,
     StatRow,
     UnfinishedRow,
@@ -129,6 +130,13 @@ class Reading(Protocol):
 
     def sketches(self, kind: str | None = None) -> list[SketchRow]:
         """Return what attempts have used, of one kind or of all, oldest week first."""
+        ...
+
+    def scaling(self) -> list[ScalingRow]:
+        """Return how many supervisors each pool needs, by name.
+
+        Of all pools that a supervisor has served, or that have something to do.
+        """
         ...
 
     def depths(self) -> list[DepthRow]:

@@ -12,6 +12,7 @@ import msgspec
 from jobpool.core.clock import Clock
 from jobpool.core.jobs.job import Attempt, Job, JobState
 from jobpool.core.jobs.ref import id_of, ref_of
+from jobpool.core.rules.circuit_breaker import BreakerState
 from jobpool.core.rules.run_report import ReportRow, StoreReport
 from jobpool.core.rules.usage.sketch import Measure
 from jobpool.core.rules.waits import (
@@ -28,14 +29,15 @@ from jobpool.store.memory.quotas.reading import QuotaReading
 from jobpool.store.memory.set_apart.misfits import MisfitKeeping
 from jobpool.store.memory.tables.ordered_set import oldest_ms
 from jobpool.store.memory.tables.rows import Row, job_from
+from jobpool.store.memory.tables.scaling import scaling_of
 from jobpool.store.memory.tables.uses import (
-    ATTEMPTS_MAX,
     Use,
     depths_of,
     ends_of,
     figures_of,
     mean_of,
     newness,
+    samples_of,
     tenant_depths_of,
     uses_of,
 )
@@ -48,14 +50,13 @@ from jobpool.store.records.reading import (
     FigureRow,
     GroupRow,
     SampleRow,
+    ScalingRow,
     SketchRow,
     StatRow,
     WaitingRow,
 )
 from jobpool.store.records.runs import KindRecord
 from jobpool.store.statements.validation import STORE_PAUSE
-
-_SAMPLED_MAX = 100_000
 
 
 class Reading(MisfitKeeping, QuotaReading, FlowReading):
@@ -197,6 +198,25 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
             for kind, pool in sorted(uses)
         ]
 
+    def scaling(self) -> list[ScalingRow]:
+        """See `Store.scaling`."""
+        with self._session.reading:
+            database = self._database
+            return scaling_of(
+                list(database.jobs.newest_first()),
+                runs=database.runs.values(),
+                waiting=self.waiting(),
+                schedules=database.schedules.values(),
+                known=self._newest_kinds().keys(),
+                stopped={(one.what, one.name) for one in self.pauses()},
+                opened={
+                    one.kind
+                    for one, _ in database.breakers.values()
+                    if one.state is BreakerState.OPEN
+                },
+                now_ms=self._clock.utc_ms(),
+            )
+
     def depths(self) -> list[DepthRow]:
         """See `Store.depths`."""
         with self._session.reading:
@@ -219,23 +239,8 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
 
     def samples(self) -> list[SampleRow]:
         """See `Store.samples`."""
-        newest: defaultdict[tuple[str, str], list[SampleRow]] = defaultdict(list)
         with self._session.reading:
-            for row in islice(self._database.jobs.newest_first(), _SAMPLED_MAX):
-                peak_bytes, ran_s = row.ended.peak_rss_bytes, row.ended.duration_s
-                rows = newest[row.new.kind, row.new.pool]
-                is_one = row.state is JobState.SUCCEEDED and len(rows) < ATTEMPTS_MAX
-                if is_one and peak_bytes and ran_s is not None:
-                    rows.append(
-                        SampleRow(
-                            kind=row.new.kind,
-                            pool=row.new.pool,
-                            peak_rss_bytes=peak_bytes,
-                            duration_s=ran_s,
-                            payload_bytes=len(row.new.payload),
-                        )
-                    )
-        return [one for key in sorted(newest) for one in reversed(newest[key])]
+            return samples_of(self._database.jobs.newest_first())
 
     def sketches(self, kind: str | None = None) -> list[SketchRow]:
         """See `Store.sketches`."""

@@ -25,6 +25,7 @@ from jobpool.store.records.reading import (
     FigureRow,
     GroupRow,
     SampleRow,
+    ScalingRow,
     SketchRow,
     StatRow,
     WaitingRow,
@@ -155,6 +156,11 @@ class Reading(QuotaReading):
             return []  # no kind can have such a name
         with self._database.reading() as session:
             return records(SketchRow, session.rows("get_sketches", kind=kind))
+
+    def scaling(self) -> list[ScalingRow]:
+        """See `Store.scaling`."""
+        with self._database.reading() as session:
+            return records(ScalingRow, session.rows("get_scaling"))
 
     def depths(self) -> list[DepthRow]:
         """See `Store.depths`."""

@@ -62,6 +62,20 @@ class SketchRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of them: those that were ended there, and would have used more."""
 
 
+class ScalingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How many supervisors one pool needs."""
+
+    pool: str
+    running: int
+    due: int
+    """What could begin at once: not what a quota, a pause, a breaker or time holds
+    back. Ticks that are due count as well."""
+    slots: int
+    """Of one supervisor: the newest that has served the pool; 1: none has."""
+    wanted_replicas: int
+    """Supervisors with so many slots, for all that runs or is due; may be 0."""
+
+
 class DepthRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Jobs of one kind, pool, state and band of priorities."""
 

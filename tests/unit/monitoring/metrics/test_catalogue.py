@@ -9,6 +9,7 @@ import jobpool
 from jobpool.monitoring.metrics.attempts import CAUSES, AttemptMetrics
 from jobpool.monitoring.metrics.catalogue import CATALOGUE, Kind, Where
 from jobpool.monitoring.metrics.fleet import values_of
+from jobpool.monitoring.scaling import scaling_of
 from jobpool.sandbox.protocol.verdict import KillReason
 
 PAGE = Path(jobpool.__file__).parent / "manual" / "metrics.md"
@@ -54,7 +55,9 @@ def test_each_metric_is_exported_by_one_side(store):
     own = names(AttemptMetrics().collect())
     fleet = [one for one in CATALOGUE if one.where is Where.FLEET]
     assert own == meant(Where.SUPERVISOR)
-    assert names(values_of(store).families(fleet)) == meant(Where.FLEET)
+    assert names(values_of(store, scaling_of(store)).families(fleet)) == meant(
+        Where.FLEET
+    )
 
 
 def test_every_cause_of_a_kill_has_a_series_from_the_start():

@@ -3,6 +3,7 @@
 from jobpool.errors import StoreUnavailable
 from jobpool.monitoring.metrics import catalogue
 from jobpool.monitoring.metrics.fleet import FleetMetrics, values_of
+from jobpool.monitoring.scaling import scaling_of
 from support.store.storing import lease, new_job, succeeded
 from support.waiting import wait_until
 
@@ -16,7 +17,9 @@ def samples(families):
 
 
 def read(store, **options):
-    return samples(values_of(store, **options).families(catalogue.CATALOGUE))
+    return samples(
+        values_of(store, scaling_of(store), **options).families(catalogue.CATALOGUE)
+    )
 
 
 DEADLINE_S = 30

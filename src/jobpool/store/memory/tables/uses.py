@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
 from jobpool.core.jobs.job import JobState
 from jobpool.store.memory.tables.rows import Row
-from jobpool.store.records.reading import DepthRow, EndRow, FigureRow
+from jobpool.store.records.reading import DepthRow, EndRow, FigureRow, SampleRow
 from jobpool.store.records.runs import KindRecord
 
 ATTEMPTS_MAX = 1000
@@ -22,6 +23,7 @@ _COUNTED = frozenset(
     }
 )
 """Figures are those of so many newest attempts of a kind."""
+_SAMPLED_MAX = 100_000
 newness = attrgetter("finished_at_ms")
 
 
@@ -135,3 +137,23 @@ def tenant_depths_of(rows: Iterable[Row]) -> list[tuple[str, str, int]]:
             found[tenant, row.state.value] += 1
     most = sorted(found.items(), key=lambda item: (-item[1], item[0]))
     return [(tenant, state, jobs) for (tenant, state), jobs in most]
+
+
+def samples_of(newest_first: Iterable[Row]) -> list[SampleRow]:
+    """Return the newest successes of each kind and pool."""
+    newest: defaultdict[tuple[str, str], list[SampleRow]] = defaultdict(list)
+    for row in islice(newest_first, _SAMPLED_MAX):
+        peak_bytes, ran_s = row.ended.peak_rss_bytes, row.ended.duration_s
+        rows = newest[row.new.kind, row.new.pool]
+        is_one = row.state is JobState.SUCCEEDED and len(rows) < ATTEMPTS_MAX
+        if is_one and peak_bytes and ran_s is not None:
+            rows.append(
+                SampleRow(
+                    kind=row.new.kind,
+                    pool=row.new.pool,
+                    peak_rss_bytes=peak_bytes,
+                    duration_s=ran_s,
+                    payload_bytes=len(row.new.payload),
+                )
+            )
+    return [one for key in sorted(newest) for one in reversed(newest[key])]

@@ -195,6 +195,10 @@ FROM jobpool.sketches
 WHERE %(kind)s::text IS NULL OR kind = %(kind)s::text
 ORDER BY week, kind, pool, measure, bucket
 
+-- name: get_scaling
+-- The view, in order.
+SELECT pool, running, due, slots, wanted_replicas FROM jobpool.scaling ORDER BY pool
+
 -- name: get_depths
 -- One state at a time: each has an index of its own, and none reads what has succeeded.
 SELECT

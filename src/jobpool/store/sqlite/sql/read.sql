@@ -162,6 +162,10 @@ FROM jobpool_sketches
 WHERE :kind IS NULL OR kind = :kind
 ORDER BY week, kind, pool, measure, bucket
 
+-- name: get_scaling
+-- The view, in order.
+SELECT pool, running, due, slots, wanted_replicas FROM jobpool_scaling ORDER BY pool
+
 -- name: get_depths
 -- One state at a time: each has an index of its own, and none reads what has succeeded.
 SELECT
