@@ -153,7 +153,7 @@ RULES = {
     "added_members": Rule({"steps": IDS}, OF_STEP),
     "drop_added": Rule({"rows": places(2)}, PKEY),
     "renew_members": Rule({"ids": IDS}, PKEY),
-    "lock_members": Rule({"flow": 7}, OF_STEP | PKEY),
+    "lock_members": Rule({"steps": IDS}, OF_STEP | PKEY),
     "unfinished_member": Rule({"flow": 7}, OF_STEP),
     "members_of_flow": Rule({"flow": 7, "limit": 1000}, OF_STEP),
     "step_results": Rule(
