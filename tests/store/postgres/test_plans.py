@@ -19,7 +19,10 @@ from jobpool.store.opening import open_store
 from jobpool.store.postgres.connection.session import queries_of
 from support.postgres.server import query_of, server
 
-BIG = ("jobs", "attempts", "lanes", "buckets", "permits", "shares", "reports")
+BIG = (
+    *("jobs", "attempts", "lanes", "buckets", "permits", "shares", "reports"),
+    *("flows", "steps", "edges", "flow_notes"),
+)
 ROWS = 20_000
 BATCH = 500
 NOW_MS = 1_800_000_000_000
@@ -135,8 +138,34 @@ OF_STEP = {
 }
 ENDINGS = json.dumps([[n, "a step before it has failed"] for n in range(1, BATCH)])
 
+STEPS = {
+    "steps_pkey": "id",
+    "steps_of_flow": "flow",
+    "steps_left": "flow",
+    "steps_failed": "flow",
+    "steps_until": "until_ms",
+}
+EDGES = {"edges_pkey": "from_step", "edges_in": "to_step"}
+FLOWS = {"flows_pkey": "id", "flows_open": "id"}
+NOTES = {"flow_notes_pkey": ""}
+OF_FLOWS = STEPS | EDGES | FLOWS | NOTES
+"""Any statement may go by these, asked for so."""
+
 RULES = {
+    "flow_noted": Rule({"limit": 1000}, NOTES),
+    "flow_overdue": Rule(
+        {"now_ms": NOW_MS, "limit": 1000},
+        {"steps_until": "until_ms"},
+        in_order="steps_until",
+    ),
+    "lock_flows": Rule({"flows": IDS}, {}),
+    "delete_flow_notes": Rule({"notes": IDS}, {"flow_notes_pkey": "id"}),
+    "flow_heads": Rule({"flows": IDS}, {}),
     "flow_steps": Rule({"steps": IDS}, OF_STEP),
+    "steps_before": Rule({"steps": IDS}, {}),
+    "edges_out": Rule({"steps": IDS}, {}),
+    "flows_left": Rule({"flows": IDS}, {}),
+    "set_steps": Rule({"rows": places(4)}, {}),
     "cancel_members": Rule(
         {"rows": ENDINGS, "limit": 1000, "now_ms": NOW_MS}, OF_STEP | PKEY
     ),
@@ -358,7 +387,12 @@ RULES = {
     },
 }
 
-KEPT = ("lease_candidates", "lease_jobs", "lease_status")
+KEPT = (
+    *("lease_candidates", "lease_jobs", "lease_status"),
+    *("flow_noted", "flow_overdue", "lock_flows", "delete_flow_notes", "flow_heads"),
+    *("flow_steps", "steps_before", "edges_out", "flows_left", "set_steps"),
+    "open_members",
+)
 """Whose plans are kept for as long as a connection."""
 ALONE = {
     *("text_holders", "hold_open", "revise_jobs", "begin_waiting", "clear_waits"),
@@ -506,7 +540,7 @@ def faults_of(plan, rule, *, is_sort_a_fault=True):
         index, condition = node.get("Index Name", ""), node.get("Index Cond", "")
         if not index.startswith(BIG):
             continue
-        wanted = rule.indexes.get(index)
+        wanted = (OF_FLOWS | rule.indexes).get(index)
         if wanted is None:
             found.append(f"goes by {index} ({condition})")
             continue

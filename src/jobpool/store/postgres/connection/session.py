@@ -56,9 +56,18 @@ _CLAIM_WRITES = frozenset(
         "leave_shares",
     }
 )
+_FOLD = frozenset(
+    {
+        *("flow_noted", "flow_overdue", "lock_flows", "delete_flow_notes"),
+        *("flow_heads", "flow_steps", "steps_before", "edges_out", "flows_left"),
+        *("set_steps", "open_members"),
+    }
+)
+"""What folding a flow reads and writes while nothing of it fails."""
 _KEPT = (
     _CLAIM_READS
     | _CLAIM_WRITES
+    | _FOLD
     | {
         *("insert_job", "lease_status", "lease_candidates", "lease_jobs", "room_left"),
     }

@@ -119,8 +119,12 @@ SELECT EXISTS (SELECT 1 FROM jobpool.flow_notes) OR EXISTS (
 -- Steps to be looked at: note, step, flow. Those of no flow are gone.
 SELECT n.id, n.step, f.id
 FROM (SELECT id, step FROM jobpool.flow_notes ORDER BY id LIMIT %(limit)s) AS n
-LEFT JOIN jobpool.steps AS s ON s.id = n.step
-LEFT JOIN jobpool.flows AS f ON f.id = s.flow
+LEFT JOIN LATERAL (
+  SELECT s.flow FROM jobpool.steps AS s WHERE s.id = n.step OFFSET 0
+) AS s ON true
+LEFT JOIN LATERAL (
+  SELECT f.id FROM jobpool.flows AS f WHERE f.id = s.flow OFFSET 0
+) AS f ON true
 ORDER BY n.id
 
 -- name: flow_overdue
@@ -135,7 +139,9 @@ LIMIT %(limit)s
 -- Those that nobody else folds at this moment.
 SELECT id
 FROM jobpool.flows
-WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+WHERE id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+)
 ORDER BY id
 FOR UPDATE SKIP LOCKED
 
@@ -146,13 +152,17 @@ SELECT id FROM jobpool.flows WHERE id = %(flow)s FOR UPDATE
 -- name: delete_flow_notes
 -- They were looked at.
 DELETE FROM jobpool.flow_notes
-WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(notes)s::jsonb))
+WHERE id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(notes)s::jsonb))
+)
 
 -- name: flow_heads
 -- Flows that have not ended: id, state, failure, ending.
 SELECT id, state, failure, ending
 FROM jobpool.flows
-WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+WHERE id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+)
   AND finished_at_ms IS NULL
 
 -- name: flow_steps
@@ -184,8 +194,10 @@ SELECT
       AND b.state || '' IN ('dead', 'quarantined', 'canceled')
     LIMIT 1
   ) IS NOT NULL
-FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
-JOIN jobpool.steps AS s ON s.id = wanted.value::bigint
+FROM jobpool.steps AS s
+WHERE s.id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(steps)s::jsonb))
+)
 
 -- name: steps_before
 -- Edges to steps: to, state and failed of the step before, when. Of one that surely stays
@@ -202,24 +214,40 @@ WITH given AS MATERIALIZED (
         WHERE u.flow = s.flow AND u.state IN ('closed', 'ready', 'skipping')
         LIMIT 8
       ) AS a
-      JOIN jobpool.edges AS b ON b.from_step = a.id AND b.to_step = s.id
+      CROSS JOIN LATERAL (
+        SELECT 1
+        FROM jobpool.edges AS e
+        WHERE e.from_step = a.id AND e.to_step = s.id
+        OFFSET 0
+      ) AS b
     ) AS waits
-  FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
-  JOIN jobpool.steps AS s ON s.id = wanted.value::bigint
+  FROM jobpool.steps AS s
+  WHERE s.id = ANY (
+    ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(steps)s::jsonb))
+  )
 )
 SELECT g.id, 'closed', false, 'finished' FROM given AS g WHERE g.waits
 UNION ALL
 SELECT e.to_step, f.state, f.failed, e.when_ended
 FROM given AS g
-JOIN jobpool.edges AS e ON e.to_step = g.id
-JOIN jobpool.steps AS f ON f.id = e.from_step
+CROSS JOIN LATERAL (
+  SELECT i.to_step, i.from_step, i.when_ended
+  FROM jobpool.edges AS i
+  WHERE i.to_step = g.id
+  OFFSET 0
+) AS e
+CROSS JOIN LATERAL (
+  SELECT b.state, b.failed FROM jobpool.steps AS b WHERE b.id = e.from_step OFFSET 0
+) AS f
 WHERE NOT g.waits
 
 -- name: edges_out
 -- Edges from steps: from, to, when.
 SELECT e.from_step, e.to_step, e.when_ended
-FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
-JOIN jobpool.edges AS e ON e.from_step = wanted.value::bigint
+FROM jobpool.edges AS e
+WHERE e.from_step = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(steps)s::jsonb))
+)
 
 -- name: set_steps
 -- :rows holds [id, state, failed, until].
@@ -230,6 +258,9 @@ SET
   until_ms = (new.value ->> 3)::bigint
 FROM jsonb_array_elements(%(rows)s::jsonb) AS new
 WHERE s.id = (new.value ->> 0)::bigint
+  AND s.id = ANY (
+    ARRAY(SELECT (value ->> 0)::bigint FROM jsonb_array_elements(%(rows)s::jsonb))
+  )
 
 -- name: open_members
 -- Members of :steps that wait, at most :limit. What they were to wait for, and how long
@@ -263,7 +294,7 @@ SET
       THEN least(expires_at_ms + %(now_ms)s - created_at_ms, 253402300799000)
   END
 FROM held
-WHERE j.id = held.id
+WHERE j.id = held.id AND j.id = ANY (ARRAY(SELECT h.id FROM held AS h))
 RETURNING j.pool
 
 -- name: cancel_members
@@ -337,7 +368,9 @@ SELECT
     WHERE b.flow = f.id AND b.failed AND b.hook IS NULL
   )
 FROM jobpool.flows AS f
-WHERE f.id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+WHERE f.id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
+)
   AND f.finished_at_ms IS NULL
 
 -- name: closed_hooks

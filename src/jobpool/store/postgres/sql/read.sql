@@ -335,18 +335,20 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
 -- A job whose unique text is held by another stays as it is. So does one that another
 -- job has replaced, one whose arguments were erased, one of an external step, which
 -- nobody can run, and one of a step that has ended: `retry_flow` begins that anew. Of a
--- step that has not ended it waits until a fold opens it.
+-- step that has not ended it waits until a fold opens it; not by EXISTS, which may read
+-- all such steps.
 WITH wanted AS MATERIALIZED (
   SELECT
     j.id,
     j.kind,
     j.unique_text,
     j.finished_at_ms,
-    EXISTS (
+    (
       SELECT 1
       FROM jobpool.steps AS o
       WHERE o.id = j.step AND o.state IN ('closed', 'ready', 'skipping')
-    ) AS waits
+      LIMIT 1
+    ) IS NOT NULL AS waits
   FROM jobpool.jobs AS j
   WHERE j.id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
     AND j.state IN (SELECT value FROM jsonb_array_elements_text(%(states)s::jsonb))
