@@ -13,11 +13,10 @@ import posixpath
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import psutil
-
 from jobpool.sandbox.cgroups import location
 from jobpool.sandbox.cgroups.files import CgroupFiles
 from jobpool.sandbox.system.reserve_fds import with_reserve
+from jobpool.sandbox.system.resources import memory
 
 _RECLAIMED = frozenset({"active_file", "inactive_file", "slab_reclaimable"})
 
@@ -49,7 +48,7 @@ class MemoryLeft:
         Raises:
             OSError: no descriptor is left to read with, not even a reserved one.
         """
-        host = with_reserve(lambda _: psutil.virtual_memory(), "")
+        host = memory()
         cgroups = filter(None, map(self._of, self._folders))
         return min((Left(host.available, host.total), *cgroups))
 

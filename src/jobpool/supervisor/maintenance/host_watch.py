@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import psutil
-
 from jobpool.core.clock import Clock
 from jobpool.core.rules.run_report import HostReport
 from jobpool.sandbox.system.pressure import some_avg10, swapped_pages
-from jobpool.sandbox.system.reserve_fds import with_reserve
+from jobpool.sandbox.system.resources import Processors, memory
 
 SWAPPING_PAGES_PER_S = 64
 """So many pages a second, to the disk or from there: 256 KiB of the usual size. A page
@@ -21,7 +19,7 @@ class HostWatch:
         self._clock = clock
         self._looked_s = clock.monotonic_s()
         self._swapped = swapped_pages()
-        psutil.cpu_percent()  # the first call only sets its starting point
+        self._processors = Processors()
 
     def look(self) -> HostReport:
         """Return how the host is; it needs one descriptor at a time.
@@ -32,15 +30,13 @@ class HostWatch:
         now_s, swapped = self._clock.monotonic_s(), swapped_pages()
         pages_per_s = (swapped - self._swapped) / max(now_s - self._looked_s, 0.1)
         self._looked_s, self._swapped = now_s, swapped
-        swap = with_reserve(lambda _: psutil.swap_memory(), "")
-        cpu_percent = with_reserve(lambda _: psutil.cpu_percent(), "")
-        memory = with_reserve(lambda _: psutil.virtual_memory(), "")
+        left = memory()
         return HostReport(
-            cpu_busy=round(cpu_percent / 100.0, 2),
+            cpu_busy=round(self._processors.busy(), 2),
             cpu_pressure=some_avg10("cpu"),
             memory_pressure=some_avg10("memory"),
             io_pressure=some_avg10("io"),
-            available_bytes=memory.available,
-            swap_used_bytes=swap.used,
+            available_bytes=left.available,
+            swap_used_bytes=left.swap_used,
             swapping=pages_per_s > SWAPPING_PAGES_PER_S,
         )
