@@ -120,8 +120,10 @@ class Loop:
         else:
             gather_s = patience_s(machine.pools.values())
             # Jobs that wait for room in a socket keep no child busy; a child whose
-            # socket is full must wait.
-            self._reactor.wait(until_s, 0.0 if children.is_congested() else gather_s)
+            # socket is full must wait. All children are looked at only if need be.
+            if gather_s and children.is_congested():
+                gather_s = 0.0
+            self._reactor.wait(until_s, gather_s)
         now_s = self._reactor.now_s()
         if now_s >= self._alive_s:
             self._alive_s = self._alive(now_s)
