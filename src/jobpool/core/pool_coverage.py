@@ -55,7 +55,7 @@ def _beyond_memory(settings: Settings, at_ms: int) -> Iterator[Event]:
         slots=len(limits),
         usable=max(usable, 1),
         budget_bytes=budget_bytes,
-        until="more once 100 attempts of a kind have shown that they use less"
+        until="more once attempts of a kind have shown that they use less"
         if observes
         else 'memory_admission = "limits": lower sizes or memory, or raise the budget',
     )

@@ -18,7 +18,7 @@ from jobpool.cli import main
 from jobpool.sandbox.cgroups.memory_left import Left
 from jobpool.sandbox.system.procfs import descendants_of, kib_bytes, read
 
-TOTAL_BYTES = 2 * 2**30
+TOTAL_BYTES = 4 * 2**30
 """Most of it is in use by other programs; 5 % of it is the reserve."""
 
 

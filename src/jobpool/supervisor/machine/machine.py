@@ -116,7 +116,9 @@ class Machine:
         breakers = CircuitBreakers(step)
         self._places = places = Places()
         self._permits = permits = Permits(step, killing, places)
-        guard = HostMemoryGuard(step, self.pools, killing.interrupt_at_once)
+        self._guard = guard = HostMemoryGuard(
+            step, self.pools, killing.interrupt_at_once
+        )
         quotas = HostQuotas(step, places)
         gates = (breakers, quotas, probation, guard, self._memory)
         self._dispatcher = Dispatcher(
@@ -191,7 +193,7 @@ class Machine:
             inp.CancelAsked: self._cancel_asked,
             inp.Notified: lambda _e: self._dispatcher.hint(),
             inp.HostSeen: self._host_seen,
-            inp.HostMemorySeen: guard.seen,
+            inp.HostMemorySeen: self._host_memory_seen,
             inp.HostKilled: breakers.host_killed,
             inp.BreakersSeen: breakers.seen,
             inp.Reload: self._reload,
@@ -267,6 +269,10 @@ class Machine:
         self.usage.memory.know(event.usual_of_kinds)
         self._scaling.host_seen(event)
         self._reports.host_seen(event)
+
+    def _host_memory_seen(self, event: inp.HostMemorySeen) -> None:
+        self._guard.seen(event)
+        self._memory.seen(event)
 
     def _known(self, registry: Registry) -> None:
         """Every zygote is up."""

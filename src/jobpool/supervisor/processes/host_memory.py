@@ -1,7 +1,9 @@
 """Looks at the host's memory while attempts run, more often the less is left.
 
-The machine hears of it only while there is little, and once when there is enough again:
-`machine.admission.host_memory` decides. While nothing runs, nobody looks.
+The machine hears of each look while there is little, and of the first one when there is
+enough again: `machine.admission.host_memory` decides. Else it hears of one a second, so
+that `machine.admission.memory` knows what there is to spare. While nothing runs, nobody
+looks.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from jobpool.supervisor.machine.admission.host_memory import (
 )
 from jobpool.supervisor.machine.inputs import HostMemorySeen
 from jobpool.supervisor.machine.state.slot import NEVER_S
+
+TELL_EVERY_S = 1.0
 
 
 class HostMemory:
@@ -44,6 +48,8 @@ class HostMemory:
         self._is_busy = is_busy
         self._report = report
         self._is_short = False
+        self._tell_s = 0.0
+        """When the machine is to hear of it, however much is left."""
         self.next_s = NEVER_S
         """When it looks next; infinity: once an attempt begins."""
 
@@ -72,7 +78,8 @@ class HostMemory:
         seen = HostMemorySeen(left.available_bytes, left.total_bytes, pressure)
         was_short = self._is_short
         self._is_short = is_short(seen, was_short=was_short)
-        if self._is_short or was_short:
+        if self._is_short or was_short or now_s >= self._tell_s:
+            self._tell_s = now_s + TELL_EVERY_S
             self._report(seen)
         headroom = left.available_bytes - int(LEAST_SHARE * reserve)
         self.next_s = now_s + next_sample_s(0, headroom)

@@ -11,7 +11,7 @@ from jobpool.sandbox.cgroups.memory_left import Left
 from jobpool.sandbox.metering.sampling import SAMPLE_MAX_S, SAMPLE_MIN_S
 from jobpool.supervisor.machine.inputs import HostMemorySeen
 from jobpool.supervisor.machine.state.slot import NEVER_S
-from jobpool.supervisor.processes.host_memory import HostMemory
+from jobpool.supervisor.processes.host_memory import TELL_EVERY_S, HostMemory
 
 GIB = 2**30
 TOTAL = 20 * GIB
@@ -58,10 +58,13 @@ def test_nobody_looks_while_nothing_runs() -> None:
     assert host.watch.next_s == NEVER_S
 
 
-def test_the_machine_hears_only_of_a_short_host_and_of_its_end() -> None:
-    """With much left, neither the machine nor the pressure is asked."""
+def test_the_machine_hears_of_a_short_host_and_of_its_end_at_once() -> None:
+    """With much left, it hears once a second, and nobody asks for the pressure."""
     host = Host()
     host.watch.begin(0.0)
+    host.watch.check(0.0)
+    assert host.told == [HostMemorySeen(10 * GIB, TOTAL, None)]
+    host.told.clear()
     seen = []
     for available in (10 * GIB, GIB // 2, GIB // 4, 10 * GIB, 10 * GIB):
         host.available = available
@@ -70,6 +73,8 @@ def test_the_machine_hears_only_of_a_short_host_and_of_its_end() -> None:
     assert seen == [0, 1, 2, 3, 3]
     assert host.pressures == 2
     assert host.told[0] == HostMemorySeen(GIB // 2, TOTAL, 3.0)
+    host.watch.check(host.watch.next_s + TELL_EVERY_S)
+    assert len(host.told) == 4
 
 
 def test_the_less_is_left_the_sooner_it_looks_again() -> None:

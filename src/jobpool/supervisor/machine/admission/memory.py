@@ -6,6 +6,10 @@ So what nearly all attempts of a kind were seen to use, and a margin, counts as 
 a job that has run out of memory before, and for all where the settings say so. Where
 kinds outgrow what was seen, `host_memory` keeps the host from running short.
 
+The first attempts of a kind do not wait for its hundredth: with what ten of them make
+likely, more may begin while the host plainly has as much to spare as all that runs may
+still grow to. Not those with ``rerun="never"``: the host could not interrupt them.
+
 A job that would exceed the budget waits, first in its pool's backlog, until enough
 attempts have ended; other pools go on. After a while its share is reserved, so that a
 stream of smaller jobs cannot keep it out for ever. A job that is larger than the whole
@@ -19,7 +23,13 @@ from collections.abc import Iterable, Mapping
 from jobpool.core.config.settings import MemoryAdmission, Settings
 from jobpool.core.events.pools import MemoryAwaited
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.policy import Rerun
 from jobpool.supervisor.machine.admission.gate import Gate
+from jobpool.supervisor.machine.admission.host_memory import (
+    PRESSURE_FROM,
+    reserve_bytes,
+)
+from jobpool.supervisor.machine.inputs import HostMemorySeen
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.slot import Assigned, Slot
 from jobpool.supervisor.machine.state.step import Step
@@ -63,6 +73,8 @@ class MemoryGate(Gate):
         """The version of `usual` by which they were computed."""
         self._waiting: dict[str, tuple[Assigned, float]] = {}
         """By pool: its first job, if that waits for memory, and since when."""
+        self._spare_bytes = 0
+        """What the host plainly has to spare, as of the last look."""
         self._reported_s = -REPORT_AGAIN_S
         self.set(settings)
 
@@ -71,6 +83,11 @@ class MemoryGate(Gate):
         self.budget_bytes = settings.memory_budget_bytes
         self._observes = settings.memory_admission is MemoryAdmission.OBSERVED
         self._seen_usual = -1
+
+    def seen(self, event: HostMemorySeen) -> None:
+        """The host's memory was looked at."""
+        kept_bytes = int(PRESSURE_FROM * reserve_bytes(event.total_bytes))
+        self._spare_bytes = event.available_bytes - kept_bytes
 
     @property
     def is_open(self) -> bool:
@@ -84,7 +101,7 @@ class MemoryGate(Gate):
         pool = job.lease.pool
         used = self._look()
         wanted = used + self._need_bytes(job) + self._reserved_bytes(but=pool)
-        if used == 0 or wanted <= self.budget_bytes:
+        if used == 0 or wanted <= self.budget_bytes or self._is_spare(job):
             self._waiting.pop(pool, None)
             return None
         before = self._waiting.get(pool)
@@ -125,12 +142,37 @@ class MemoryGate(Gate):
         """No job of this pool waits for memory any more."""
         self._waiting.pop(pool.name, None)
 
+    def _is_spare(self, job: Assigned) -> bool:
+        """Say whether the host plainly has what a job of a new kind is likely to need.
+
+        Although it has none of what runs now: that may all be still to come.
+        """
+        likely_bytes = self._likely_bytes(job)
+        if likely_bytes >= self._need_bytes(job):
+            return False
+        most_bytes = min(self._spare_bytes, self.budget_bytes or 0)
+        slots = (slot for pool in self._pools.values() for slot in pool.slots)
+        running = (max(map(self._likely_bytes, s.queue)) for s in slots if s.queue)
+        kept_bytes = self._reserved_bytes(but=job.lease.pool)
+        return likely_bytes + kept_bytes + sum(running) <= most_bytes
+
+    def _likely_bytes(self, job: Assigned) -> int:
+        """Return what counts of a job while there is memory to spare."""
+        need_bytes, lease = self._need_bytes(job), job.lease
+        if need_bytes < job.limits.memory_bytes or not self._may_hope(job):
+            return need_bytes
+        likely = self._usual.likely_bytes((lease.kind, lease.pool))
+        return need_bytes if likely is None else min(need_bytes, likely)
+
+    def _may_hope(self, job: Assigned) -> bool:
+        """Say whether less than its limit may count of a job."""
+        is_never = job.policy.rerun is Rerun.NEVER
+        return self._observes and not is_never and not _ran_out(job)
+
     def _need_bytes(self, job: Assigned) -> int:
         """Return what counts of a job."""
         limit_bytes, lease = job.limits.memory_bytes, job.lease
-        if not self._observes or any(
-            past.outcome is Outcome.OUT_OF_MEMORY for past in lease.history
-        ):
+        if not self._observes or _ran_out(job):
             return limit_bytes
         usual = self._usual.reserved_bytes((lease.kind, lease.pool))
         return limit_bytes if usual is None else min(limit_bytes, usual)
@@ -176,3 +218,8 @@ class MemoryGate(Gate):
                 budget_bytes=self.budget_bytes or 0,
             )
         )
+
+
+def _ran_out(job: Assigned) -> bool:
+    """Say whether an attempt of a job has run out of memory before."""
+    return any(past.outcome is Outcome.OUT_OF_MEMORY for past in job.lease.history)

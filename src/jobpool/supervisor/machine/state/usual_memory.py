@@ -2,10 +2,11 @@
 
 Theory of operation. The highest memory of nearly all attempts of a kind, and a margin:
 by what has ended here lately, and by what the store knows of older ones, whichever is
-more. Less than a hundred attempts say nothing: it takes that many to see one in a
-hundred. If so many were cut short that the quantile is only a lower bound, nothing is
-known either. Counts are halved now and then, so that a kind that has changed is soon
-known as it is now.
+more. Less than a hundred attempts do not say what is usual: it takes that many to see
+one in a hundred. Ten say what is likely, for as long as the host has memory to spare:
+twice the most that any of them has used. If so many were cut short that the quantile
+is only a lower bound, nothing is known either. Counts are halved now and then, so that
+a kind that has changed is soon known as it is now.
 """
 
 from __future__ import annotations
@@ -13,13 +14,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from jobpool.core.rules.usage.sketch import Counts, buckets_of, quantile
+from jobpool.core.rules.usage.sketch import (
+    Counts,
+    buckets_of,
+    quantile,
+    value_of,
+)
 
 KNOWN_LEAST = 100
 """Fewer attempts tell nothing of one in a hundred."""
 SHARE = 0.99
 """Of a kind's attempts need no more than what is called usual."""
 MARGIN = 1.25
+FIRST_LEAST = 10
+"""So many attempts, none of which was cut short, tell what is likely."""
+FIRST_MARGIN = 2.0
 _LATELY = 5000
 """With so many attempts of a kind, their counts are halved."""
 _FOLD = 32
@@ -32,7 +41,10 @@ Place = tuple[str, str]
 class _Lately:
     """Attempts of one kind that have ended here."""
 
-    __slots__ = ("attempts", "bound_bytes", "censored", "waiting")
+    __slots__ = (
+        *("attempts", "bound_bytes", "censored", "fold_after", "likely_bytes"),
+        "waiting",
+    )
 
     def __init__(self) -> None:
         self.attempts: Counter[int] = Counter()
@@ -42,10 +54,14 @@ class _Lately:
         """Peaks that are not counted yet."""
         self.bound_bytes: int | None = None
         """What nearly all of them have used; None: unknown."""
+        self.likely_bytes: int | None = None
+        """The most that any of them has used, if all have ended by themselves."""
+        self.fold_after = FIRST_LEAST
+        """So many wait to be counted."""
 
     def fold(self) -> bool:
-        """Count what waits; say whether that changes the bound."""
-        before_bytes = self.bound_bytes
+        """Count what waits; say whether that changes what is known."""
+        before_bytes = self.bound_bytes, self.likely_bytes
         self.attempts.update(buckets_of(self.waiting))
         self.waiting.clear()
         if self.attempts.total() > _LATELY:
@@ -56,7 +72,12 @@ class _Lately:
             for bucket, attempts in self.attempts.items()
         }
         self.bound_bytes = bound_bytes(counts)
-        return self.bound_bytes != before_bytes
+        self.likely_bytes, known = None, self.attempts.total()
+        if known >= FIRST_LEAST and not any(self.censored.values()):
+            self.likely_bytes = round(value_of(max(self.attempts)))
+        if known >= KNOWN_LEAST:
+            self.fold_after = _FOLD
+        return (self.bound_bytes, self.likely_bytes) != before_bytes
 
 
 class UsualMemory:
@@ -66,7 +87,7 @@ class UsualMemory:
         self._lately: defaultdict[Place, _Lately] = defaultdict(_Lately)
         self._before: Mapping[Place, int] = {}
         self.version = 0
-        """Counts the changes of what `reserved_bytes` returns."""
+        """Counts the changes of what is known."""
 
     def know(self, before: Mapping[Place, int]) -> None:
         """Learn what the store knows of older attempts, in bytes."""
@@ -77,7 +98,7 @@ class UsualMemory:
         """Add attempts that have returned; 0: its memory was not measured."""
         lately = self._lately[place]
         lately.waiting += filter(None, peaks_bytes)
-        if len(lately.waiting) >= _FOLD:
+        if len(lately.waiting) >= lately.fold_after:
             self.version += lately.fold()
 
     def ended(self, place: Place, bucket: int, *, censored: bool) -> None:
@@ -104,6 +125,17 @@ class UsualMemory:
         bounds = (here, self._before.get(place))
         known = [bound for bound in bounds if bound is not None]
         return int(MARGIN * max(known)) if known else None
+
+    def likely_bytes(self, place: Place) -> int | None:
+        """Return what an attempt is likely not to exceed, by the first of its kind.
+
+        Returns:
+            None: too little is known even for that.
+        """
+        lately = self._lately.get(place)
+        if lately is None or lately.likely_bytes is None:
+            return None
+        return int(FIRST_MARGIN * lately.likely_bytes)
 
 
 def bound_bytes(counts: Mapping[int, Counts]) -> int | None:

@@ -9,8 +9,13 @@ from jobpool.core.config.settings import MemoryAdmission, PoolSettings
 from jobpool.core.events.pools import MemoryAwaited
 from jobpool.core.jobs.job import JobState, PastAttempt
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.policy import Policy, Rerun
 from jobpool.core.rules.run_report import HostReport
 from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.admission.host_memory import (
+    PRESSURE_FROM,
+    reserve_bytes,
+)
 from support.machine.world import MIB, World, pool
 
 BUDGET = 1000 * MIB
@@ -20,9 +25,10 @@ def world_of(
     *pools: PoolSettings,
     budget_bytes: int | None = BUDGET,
     admission: MemoryAdmission = MemoryAdmission.OBSERVED,
+    policy: Policy | None = None,
 ) -> World:
     """Return a running world with a memory budget; pools' jobs take 512 MiB."""
-    world = World(*pools).up()
+    world = World(*pools, policy=policy).up()
     settings = msgspec.structs.replace(
         world.settings, memory_budget_bytes=budget_bytes, memory_admission=admission
     )
@@ -190,3 +196,44 @@ def test_what_the_store_knows_counts_from_the_start() -> None:
     world.step(inp.HostSeen(host=HostReport(), usual_of_kinds=known))
     seen(world, 128)
     assert fill(world) == 5
+
+
+TOTAL = 8 * 1024 * MIB
+KEPT = int(PRESSURE_FROM * reserve_bytes(TOTAL))
+
+
+def spare(world: World, mib: int) -> None:
+    """Let the host be seen with so much plainly to spare."""
+    world.step(inp.HostMemorySeen(KEPT + mib * MIB, TOTAL))
+
+
+@pytest.mark.parametrize(
+    ("attempts", "spare_mib", "at_once"),
+    [(9, 900, 1), (10, 900, 5), (10, 400, 2), (10, 1900, 6), (10, 0, 1)],
+)
+def test_the_first_of_a_kind_use_what_the_host_plainly_has_to_spare(
+    attempts: int, spare_mib: int, at_once: int
+) -> None:
+    """Twice 80 MiB each, by ten attempts; never more than the budget of 1,000 MiB."""
+    world = world_of(pool("cpu", 30))
+    seen(world, attempts)
+    spare(world, spare_mib)
+    assert fill(world) == at_once
+
+
+def test_what_may_not_run_again_does_not_begin_on_hope() -> None:
+    """The host could not interrupt it."""
+    world = world_of(pool("cpu", 30), policy=Policy(rerun=Rerun.NEVER))
+    seen(world, 10)
+    spare(world, 900)
+    assert fill(world) == 1
+
+
+def test_what_runs_may_still_take_what_the_host_has_to_spare() -> None:
+    """All of it is kept for a running job of a kind of which nobody knows anything."""
+    world = world_of(pool("cpu", 30), pool("io", 1))
+    seen(world, 10)
+    spare(world, 600)
+    world.job("io", memory_bytes=512 * MIB)
+    world.notify()
+    assert fill(world) == 1

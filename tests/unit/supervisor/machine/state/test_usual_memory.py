@@ -46,6 +46,20 @@ def test_a_kind_that_has_changed_is_soon_known_as_it_is_now() -> None:
     assert is_about(usage.memory.reserved_bytes(PLACE), 100)
 
 
+def test_ten_attempts_that_ended_by_themselves_say_what_is_likely() -> None:
+    """Twice the most of them; one that was cut short says that nobody knows."""
+    usage = Usage()
+    used(usage, 30, 9)
+    assert usage.memory.likely_bytes(PLACE) is None
+    used(usage, 60, 1)
+    likely = usage.memory.likely_bytes(PLACE)
+    assert likely is not None
+    assert 120 * MIB <= likely <= GROWTH * 120 * MIB
+    assert usage.memory.reserved_bytes(PLACE) is None
+    usage.ended(*PLACE, Outcome.TIMED_OUT, Evidence(peak_rss_bytes=MIB), 512 * MIB)
+    assert usage.memory.likely_bytes(PLACE) is None
+
+
 @pytest.mark.parametrize(("killed", "is_known"), [(1, True), (40, False)])
 def test_nothing_is_known_where_many_were_cut_short(
     killed: int, *, is_known: bool
