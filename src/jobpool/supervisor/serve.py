@@ -418,6 +418,7 @@ class _Supervisor:
                 how=finish.how,
                 handed_back=finish.handed_back,
                 leases_held=finish.leases_held,
+                took_s=finish.took_s,
             )
         )
 

@@ -650,3 +650,22 @@ def test_the_store_may_be_named_before_or_after_the_command(store, tmp_path):
     assert plain == run("--store", url, "list", "--json").stdout
     assert plain == run("list", "--store", url, "--json").stdout
     assert json.loads(plain)["id"] == 1
+
+
+def test_status_says_which_supervisor_is_the_cheapest_to_end(tmp_path, monkeypatch):
+    """The one whose end interrupts the least work; with one there is no choice."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("jobpool.cli.diagnose.status.why_not_alive", lambda *_: "")
+    store = stored(tmp_path)
+    assert "cheapest" not in run("status").stdout
+    other = msgspec.structs.replace(RUN, id="run-2", pid=4712)
+    store.begin_run(other, [KIND], 60.0)
+    enqueue(store, 3)
+    kinds = {"cpu": [KIND.kind]}
+    for granted in store.lease(RUN.id, {"cpu": 3}, kinds).leases:
+        store.begin_attempts([started(granted, "cpu/1", began_s=0.0)])
+    said = run("status").stdout
+    assert "cheapest to end: supervisor 4712 on host-1  idle" in said
+    (status,) = rows(run("status", "--json"))
+    assert status["cheapest_to_end"] == "run-2"
+    store.close()

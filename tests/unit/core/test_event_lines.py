@@ -92,6 +92,16 @@ LINES = [
         ["supervisor 7 draining", "3 running get 25s", "SIGTERM"],
     ),
     (
+        SupervisorDraining(
+            at_ms=0, pid=7, reason="SIGTERM", running=3, drain_s=25.0, estimate_s=4.2
+        ),
+        ["supervisor 7 draining", "3 running get 25s, about 4.2s needed", "SIGTERM"],
+    ),
+    (
+        SupervisorStopped(at_ms=0, pid=7, took_s=4.4),
+        ["supervisor 7 drained", "0 handed back, 0 leases held", "after 4.4s"],
+    ),
+    (
         SupervisorStopped(at_ms=0, pid=7),
         ["supervisor 7 drained", "0 handed back, 0 leases held"],
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from jobpool.cli.output import (
 )
 from jobpool.cli.terminal.again import again
 from jobpool.core.formats import feature_of
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import Job, JobState
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.run_report import ReportRow
 from jobpool.core.units import duration_s
@@ -45,6 +45,7 @@ from jobpool.store.records.runs import Formats, Run
 from jobpool.store.records.schedules import ScheduleRow
 
 WHY_S = 3600.0
+_LEASED_MAX = 10_000
 _EVERY, _EVERY_MIN_S = "2s", 0.1
 _BLOCKED = "blocked"
 """Runnable, but for a quota."""
@@ -76,6 +77,8 @@ class _Status(msgspec.Struct, frozen=True):
     reports: list[ReportRow]
     figures: list[FigureRow]
     usage: list[KindUsage]
+    leased: list[Job]
+    """What runs or is about to."""
 
 
 @click.command()
@@ -161,6 +164,7 @@ def _read_status(store: Store, *, figures: bool) -> _Status:
         reports=store.run_reports(),
         figures=store.figures() if figures else [],
         usage=usage_of(store.sketches()) if figures else [],
+        leased=store.leased(_LEASED_MAX) if len(runs) > 1 else [],
     )
 
 
@@ -194,6 +198,7 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
             }
             for run in seen.formats.held_back_by
         ],
+        "cheapest_to_end": found[0].id if (found := _cheapest(seen, now)) else None,
         "pools": {pool: dict(states) for pool, states in _by_pool(seen).items()},
         "waiting": [msgspec.to_builtins(row) for row in seen.waiting],
         "full": [msgspec.to_builtins(row) for row in seen.full],
@@ -273,6 +278,7 @@ def _print(seen: _Status, *, figures: bool) -> None:
             "OUTDATED: takes no more jobs" if run.format < seen.formats.least else "",
             f"NOT ALIVE: {why}" if (why := seen.not_alive[run.id]) else "",
         )
+    _print_cheapest(seen, now)
     for run in seen.formats.held_back_by:
         print_line(
             f"{feature_of(seen.formats.wanted)} wait for {run.label}",
@@ -305,6 +311,34 @@ def _print(seen: _Status, *, figures: bool) -> None:
     if figures:
         print_figures(seen.figures)
         print_usage(seen.usage)
+
+
+def _print_cheapest(seen: _Status, now: int) -> None:
+    if (cheapest := _cheapest(seen, now)) is not None:
+        run, running, work_s = cheapest
+        print_line(
+            f"cheapest to end: supervisor {run.pid} on {run.host}",
+            f"{running} running, {seconds(work_s)} of work" if running else "idle",
+        )
+
+
+def _cheapest(seen: _Status, now: int) -> tuple[Run, int, float] | None:
+    """Return the supervisor whose end interrupts the least work; None: there is one.
+
+    Returns:
+        It, how many attempts it runs, and for how long they have run together.
+    """
+    living = [run for run in seen.runs if not seen.not_alive[run.id]]
+    if len(living) < 2:  # noqa: PLR2004 - there is a choice from two on
+        return None
+    running: Counter[str] = Counter()
+    work_s: defaultdict[str, float] = defaultdict(float)
+    for job in seen.leased:
+        if job.supervisor is not None and job.started_at_ms is not None:
+            running[job.supervisor] += 1
+            work_s[job.supervisor] += max(0, now - job.started_at_ms) / 1000
+    run = min(living, key=lambda one: (work_s[one.id], running[one.id]))
+    return run, running[run.id], work_s[run.id]
 
 
 def _runs(run: Run) -> str:

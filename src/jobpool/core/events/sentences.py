@@ -182,11 +182,15 @@ def _supervisor_parts(event: Event) -> Iterator[str]:  # noqa: C901, PLR0912 - a
             yield event.app
         case SupervisorDraining():
             yield f"supervisor {event.pid} draining"
-            yield f"{event.running} running get {show_duration(event.drain_s)}"
+            said = f"{event.running} running get {show_duration(event.drain_s)}"
+            if event.running and event.estimate_s is not None:
+                said = f"{said}, about {show_duration(event.estimate_s)} needed"
+            yield said
             yield event.reason
         case SupervisorStopped():
             yield f"supervisor {event.pid} {event.how}"
             yield f"{event.handed_back} handed back, {event.leases_held} leases held"
+            yield f"after {show_duration(event.took_s)}" if event.took_s >= 1.0 else ""
         case Alarm():
             yield "alarm"
             yield event.text

@@ -39,6 +39,9 @@ class SupervisorDraining(Event, frozen=True, kw_only=True):
     """Its cause: ``SIGTERM``, ``nothing is due``."""
     running: int
     drain_s: float
+    estimate_s: float | None = None
+    """How long it probably takes, by what the running kinds have usually taken; None:
+    one of them is unknown, or has taken longer already."""
 
 
 class SupervisorOutdated(Event, frozen=True, kw_only=True):
@@ -66,6 +69,8 @@ class SupervisorStopped(Event, frozen=True, kw_only=True):
     """Attempts that the end of the drain window interrupted."""
     leases_held: int = 0
     """Leases that could not be handed back; the next start reclaims them."""
+    took_s: float = 0.0
+    """From the first request to end until now."""
 
 
 class IsolationReduced(Event, frozen=True, kw_only=True):

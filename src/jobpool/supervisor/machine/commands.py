@@ -246,6 +246,8 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     """Leases whose settlements could not be stored."""
     outdated: bool = False
     """It ends because the store's jobs need newer code."""
+    took_s: float = 0.0
+    """From the first request to end until now."""
 
 
 Command = (

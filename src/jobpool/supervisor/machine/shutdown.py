@@ -113,6 +113,8 @@ class Shutdown:
         """When whatever is missing is given up."""
         self._store_until_s = NEVER_S
         """When the store is given up, if nothing else is missing."""
+        self._asked_s = 0.0
+        """When it was first asked to end."""
         self._is_outdated = False
 
     def opened(self) -> None:
@@ -136,6 +138,7 @@ class Shutdown:
         step.out.append(cmd.Leaving())
         longest_s = max(pool.settings.drain_s for pool in pools)
         if is_first:
+            self._asked_s = step.now_s
             self.end_by_s = self._store_until_s = step.now_s + longest_s + GIVE_UP_S
             self._report(reason, longest_s)
         if self.mode is Mode.STOPPING:
@@ -167,8 +170,26 @@ class Shutdown:
                 reason=reason,
                 running=sum(pool.busy for pool in self._pools.values()),
                 drain_s=longest_s if self.mode is Mode.DRAINING else 0.0,
+                estimate_s=self._estimate_s(),
             )
         )
+
+    def _estimate_s(self) -> float | None:
+        """Return how long a drain probably takes; None: that cannot be foreseen."""
+        now_s, longest_s = self._step.now_s, 0.0
+        for pool in self._pools.values():
+            for slot in pool.slots:
+                if not slot.queue:
+                    continue
+                head = slot.queue[0]
+                usual_s = pool.durations_of(head.lease.kind).usual_s
+                if usual_s is None:
+                    return None
+                left_s = usual_s - (now_s - (head.started_s or now_s))
+                if left_s <= 0:
+                    return None
+                longest_s = max(longest_s, min(left_s, pool.settings.drain_s))
+        return longest_s
 
     def _wind_down(self, slot: Slot, reason: str) -> None:
         """Do to one slot what the present mode requires."""
@@ -219,5 +240,6 @@ class Shutdown:
                 handed_back=step.interrupted,
                 leases_held=held,
                 outdated=self._is_outdated,
+                took_s=step.now_s - self._asked_s,
             )
         )

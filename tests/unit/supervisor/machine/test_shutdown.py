@@ -358,3 +358,39 @@ def test_a_supervisor_that_ends_anyway_is_not_outdated() -> None:
     world.wait(DRAIN_S + GIVE_UP_S)
     assert world.finish is not None
     assert not world.finish.outdated
+
+
+def estimates(world: World) -> list[float | None]:
+    return [e.estimate_s for e in world.said if isinstance(e, SupervisorDraining)]
+
+
+def test_a_drain_says_how_long_it_probably_takes() -> None:
+    """By what the kinds have usually taken, and how long the attempts run already."""
+    world = busy()
+    for known in world.machine.pools.values():
+        known.durations_of(f"{known.name}.work").took([1.5] * 32)
+    world.wait(0.5)
+    world.step(TERM)
+    (about,) = estimates(world)
+    assert about is not None
+    assert 0.5 < about <= 1.0
+
+
+def test_a_drain_that_cannot_be_foreseen_says_nothing() -> None:
+    """A kind that nobody knows; or an attempt that takes longer than all before it."""
+    unknown = busy()
+    unknown.step(TERM)
+    late = busy()
+    for known in late.machine.pools.values():
+        known.durations_of(f"{known.name}.work").took([0.1] * 32)
+    late.wait(0.5)
+    late.step(TERM)
+    assert estimates(unknown) == estimates(late) == [None]
+
+
+def test_an_end_says_how_long_it_took() -> None:
+    world = busy()
+    world.step(TERM)
+    world.wait(DRAIN_S + GIVE_UP_S)
+    assert world.finish is not None
+    assert world.finish.took_s == pytest.approx(DRAIN_S + GIVE_UP_S, abs=0.2)

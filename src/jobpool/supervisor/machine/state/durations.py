@@ -67,6 +67,11 @@ class Durations:
         return self._ahead if self.fast else int(self.brisk)
 
     @property
+    def usual_s(self) -> float | None:
+        """What nearly all attempts took at most; None: too few are known."""
+        return self.p95_s if self._is_known else None
+
+    @property
     def late_s(self) -> float:
         """After how long it cannot be foreseen any more when an attempt ends."""
         return BRISK_S if self.brisk else LATE_TIMES * self.p95_s
