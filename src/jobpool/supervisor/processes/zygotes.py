@@ -14,16 +14,14 @@ died.
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from jobpool.core.config.settings import PoolSettings, Settings
 from jobpool.core.events.pools import ImportNotShared
 from jobpool.core.isolation.measures import Enclosure, variables
 from jobpool.core.units import show_size
-from jobpool.sandbox.handles.zygote import Zygote, environment_of
+from jobpool.sandbox.handles.zygote import Zygote
 from jobpool.sandbox.protocol.messages import (
     Branched,
     Forked,
@@ -34,9 +32,15 @@ from jobpool.sandbox.protocol.messages import (
 from jobpool.sandbox.system import reserve_fds
 from jobpool.sandbox.system.procfs import process_start_time
 from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.processes.kept_zygotes import (
+    NEVER_S,
+    Kept,
+    Waiting,
+    load_memory_bytes,
+    source_of,
+)
 from jobpool.supervisor.reactor import Reactor
 
-NEVER_S = float("inf")
 CHECK_EVERY_S = 0.05
 CLOSE_STEP_S = 0.002
 CLOSE_S = 3.0
@@ -44,53 +48,6 @@ KILLED_S = 1.0
 """Longest wait for a killed zygote: one that waits for a dead disk may never die."""
 BRANCH_S = 5.0
 """Longest wait for a fork of a zygote; sweeps wait for it, too."""
-LOAD_MEMORY_MIN_BYTES = 64 * 2**20
-"""A smaller limit is refused later, once it is known what a bare child needs."""
-
-
-@dataclass(slots=True, eq=False)
-class _Kept:
-    """A zygote and what is known of it."""
-
-    zygote: Zygote
-    pool: str
-    load_until_s: float
-    """It must have loaded by then; infinity: it has."""
-    memory_bytes: int
-    settings: Settings
-    """The operator's, under which it was started."""
-    origin: str = ""
-    """The pool from whose zygote it was forked; "": it imports by itself."""
-    own_import: str = ""
-    """Why it was not forked from another's; "": nothing spoke against it."""
-    why: tuple[str, str] | None = None
-    """Why it was killed or failed: a message and a traceback."""
-    forking: set[int] = field(default_factory=set)
-    """Slots that wait for a child from it."""
-    children: set[int] = field(default_factory=set)
-    """Pids of the children that it guards."""
-
-    def kill(self, why: str) -> None:
-        """Kill it; its loss is seen on its socket, and reported with the reason."""
-        self.why = (why, "")
-        self.zygote.kill()
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """A pool that waits for its zygote to be forked from another pool's."""
-
-    source: _Kept
-    number: int = 0
-    """Of the request; 0: the source has not loaded yet."""
-    control: socket.socket | None = None
-    """Our end of the new zygote's socket."""
-    until_s: float = NEVER_S
-
-    def close(self) -> None:
-        """Forget the request: a zygote that is forked nevertheless ends."""
-        if self.control is not None:
-            self.control.close()
 
 
 class Zygotes:
@@ -112,10 +69,10 @@ class Zygotes:
         """Says whether zygotes may just have killed children because of it."""
         self.cgroup = ""
         """The zygotes' cgroup, if there is one."""
-        self._serving: dict[str, _Kept] = {}
-        self._coming: dict[str, _Kept] = {}
-        self._former: list[_Kept] = []
-        self._waiting: dict[str, _Waiting] = {}
+        self._serving: dict[str, Kept] = {}
+        self._coming: dict[str, Kept] = {}
+        self._former: list[Kept] = []
+        self._waiting: dict[str, Waiting] = {}
         self._branches = 0
         self._unreaped: list[Zygote] = []
         self._check_s = NEVER_S
@@ -140,8 +97,8 @@ class Zygotes:
         if isinstance(source, str):
             self._start_own(pool, source)
             return
-        self._waiting[pool] = _Waiting(source)
-        allowed_bytes = _load_memory_bytes(self._pool(pool))
+        self._waiting[pool] = Waiting(source)
+        allowed_bytes = load_memory_bytes(self._pool(pool))
         source.memory_bytes = max(source.memory_bytes, allowed_bytes)
         if source.load_until_s == NEVER_S:
             self._branch(pool)
@@ -179,11 +136,11 @@ class Zygotes:
         """Listen to a zygote, and let it load."""
         self.oldest_start_time = self.oldest_start_time or zygote.start_time
         now_s = self._reactor.now_s()
-        kept = _Kept(
+        kept = Kept(
             zygote,
             pool,
             load_until_s=now_s + self.settings.app_timeout_s,
-            memory_bytes=_load_memory_bytes(self._pool(pool)),
+            memory_bytes=load_memory_bytes(self._pool(pool)),
             settings=self.settings,
             origin=origin,
             own_import=own_import,
@@ -198,30 +155,15 @@ class Zygotes:
         """Say whether a zygote may have been forked whose pid is not known yet."""
         return any(waiting.control for waiting in self._waiting.values())
 
-    def _source(self, pool: str) -> _Kept | str:
-        """Return the zygote from which a pool's can be forked.
-
-        If there is none, return why those that there are do not do; "": there are none.
-        """
-        settings = self._pool(pool)
-        if not settings.preload:
-            return ""
+    def _source(self, pool: str) -> Kept | str:
+        """See `source_of`."""
+        settings = {each.name: each for each in self.settings.pools}
         others = [
             kept
             for kept in (*self._serving.values(), *self._coming.values())
-            if kept.settings is self.settings
-            and kept.pool != pool
-            and kept.why is None
-            and self._pool(kept.pool).preload
+            if kept.settings is self.settings and kept.why is None
         ]
-        ours = environment_of(self._run_id, variables(settings))
-        for kept in others:
-            theirs = variables(self._pool(kept.pool))
-            if ours == environment_of(self._run_id, theirs):
-                return kept
-        if not others:
-            return ""
-        return f"its children see other variables than those of {others[0].pool}"
+        return source_of(settings[pool], others, settings, self._run_id)
 
     def _branch(self, pool: str) -> None:
         """Have a pool's zygote forked from the one that it waits for."""
@@ -239,7 +181,7 @@ class Zygotes:
         waiting.until_s = now_s + BRANCH_S
         self._check_s = min(self._check_s, now_s + CHECK_EVERY_S)
 
-    def _branched(self, source: _Kept, answer: Branched) -> None:
+    def _branched(self, source: Kept, answer: Branched) -> None:
         pools = {one.number: pool for pool, one in self._waiting.items()}
         pool = pools.get(answer.number)
         if pool is None:
@@ -260,10 +202,10 @@ class Zygotes:
         self._waiting.pop(pool).close()
         self._start_own(pool, why)
 
-    def _waiting_for(self, source: _Kept) -> list[str]:
+    def _waiting_for(self, source: Kept) -> list[str]:
         return [pool for pool, one in self._waiting.items() if one.source is source]
 
-    def _start_waiting_for(self, source: _Kept) -> None:
+    def _start_waiting_for(self, source: Kept) -> None:
         """Start those anew that waited for a zygote which is gone."""
         for pool in self._waiting_for(source):
             self.start(pool)
@@ -306,7 +248,7 @@ class Zygotes:
         if kept is not None:
             self._start_waiting_for(kept)
 
-    def _drop(self, pool: str) -> _Kept | None:
+    def _drop(self, pool: str) -> Kept | None:
         waiting = self._waiting.pop(pool, None)
         if waiting is not None:
             waiting.close()
@@ -398,7 +340,7 @@ class Zygotes:
 
     # -- events ----------------------------------------------------------------------
 
-    def _ready(self, kept: _Kept) -> None:
+    def _ready(self, kept: Kept) -> None:
         if kept not in self._all():
             return  # it was ended while this event waited
         frames = kept.zygote.receive()
@@ -408,7 +350,7 @@ class Zygotes:
         for frame in frames:
             self._take(kept, frame)
 
-    def _take(self, kept: _Kept, frame: object) -> None:
+    def _take(self, kept: Kept, frame: object) -> None:
         match frame:
             case Loaded(report=report):
                 kept.load_until_s = NEVER_S
@@ -433,7 +375,7 @@ class Zygotes:
             case _:
                 raise TypeError(f"unexpected {type(frame).__name__} from a zygote")
 
-    def _guard_orphans(self, kept: _Kept) -> None:
+    def _guard_orphans(self, kept: Kept) -> None:
         """Let a new zygote guard the children of one that was lost."""
         pids = self._unguarded.pop(kept.pool, set())
         members = [(pid, process_start_time(pid)) for pid in sorted(pids)]
@@ -442,7 +384,7 @@ class Zygotes:
             kept.zygote.guard(living)
             kept.children |= {pid for pid, _start in living}
 
-    def _lost(self, kept: _Kept) -> None:
+    def _lost(self, kept: Kept) -> None:
         """A zygote has died; its children live on, as our own."""
         killed = kept.why is None and kept.zygote.was_killed()
         for slot in sorted(kept.forking):
@@ -486,22 +428,18 @@ class Zygotes:
 
     # -- small parts -------------------------------------------------------------------
 
-    def _let_go(self, kept: _Kept) -> None:
+    def _let_go(self, kept: Kept) -> None:
         self._reactor.unwatch(kept.zygote)
         if kept.load_until_s < NEVER_S:
             kept.zygote.kill()  # it imports and reads nothing; it has no child yet
         kept.zygote.close()
         self._unreaped.append(kept.zygote)
 
-    def _all(self) -> list[_Kept]:
+    def _all(self) -> list[Kept]:
         return [*self._serving.values(), *self._coming.values(), *self._former]
 
     def _pool(self, name: str) -> PoolSettings:
         return next(pool for pool in self.settings.pools if pool.name == name)
-
-
-def _load_memory_bytes(pool: PoolSettings) -> int:
-    return max(pool.limits.memory_bytes, LOAD_MEMORY_MIN_BYTES)
 
 
 def _unfenced() -> bool:
