@@ -330,6 +330,39 @@ def test_on_postgresql_the_tables_are_made_beside_the_transaction(level):
     server().drop(url)
 
 
+def test_an_asynchronous_enqueue_joins_the_transaction_that_is_open(tmp_path):
+    """Of jobs and of flows, from another thread, without a deadlock."""
+    path = tmp_path / "queue.db"
+    jobs = JobPool(f"sqlite:///{path}")
+
+    @jobs.job("cpu", kind="add")
+    def add(a: int) -> int:
+        return a
+
+    async def order(connection):
+        flow = jobs.flow("sums")
+        flow.add(add.call(flow.add(add.call(1)).value))
+        with jobs.transaction(connection):
+            job = await add.options(connection=connection).enqueue_async(0)
+            run = await flow.enqueue_async(connection=connection)
+            if connection.in_transaction and not left:
+                left.append((job.id, run.id))
+                raise ZeroDivisionError
+        return job, run
+
+    left = []
+    with closing(
+        sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    ) as connection:
+        add.enqueue(0)
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(order(connection))
+        job, run = asyncio.run(order(connection))
+    assert left == [(job.id, run.id)], "what was rolled back has left nothing"
+    assert (job.info().state, run.state) == ("runnable", "open")
+    jobs.close()
+
+
 def test_an_asynchronous_enqueue_beside_a_transaction_is_refused(tmp_path):
     """Of jobs and of flows, in the thread that has the transaction."""
     path = tmp_path / "queue.db"

@@ -60,6 +60,11 @@ def alone(gate: str):
     hold(gate)
 
 
+@jobs.job("lone", kind="once", rerun="never")
+def once(gate: str):
+    hold(gate)
+
+
 @jobs.job("cpu", kind="fails", max_attempts=1)
 def fails():
     raise ValueError("no")
@@ -261,15 +266,24 @@ def test_flows_run_on_postgresql(tmp_path):
 
 
 def test_a_flow_goes_on_after_the_end_of_its_supervisor(site):
-    """Its member is run anew, and what waits for that begins once."""
-    first = site.start("lone=1")
-    flow_id = watched(site, "alone", {"gate": "alone"}, pool="lone")
-    site.wait_begun(first_job(site, flow_id).id)
+    """Its member is run anew, and what waits for that begins once.
+
+    One that must not run again, since its end is unknown, has failed.
+    """
+    first = site.start("lone=2")
+    flows = [
+        watched(site, kind, {"gate": "alone"}, pool="lone")
+        for kind in ("alone", "once")
+    ]
+    for flow_id in flows:
+        site.wait_begun(first_job(site, flow_id).id)
     first.send(signal.SIGKILL)
     first.wait_exit()
     site.open_gate("alone")
-    site.start("lone=1")
-    assert begun(end_of(site, flow_id)) == AFTER_SUCCESS
+    site.start("lone=2")
+    ends = [begun(end_of(site, flow_id)) for flow_id in flows]
+    assert ends == [AFTER_SUCCESS, AFTER_FAILURE]
+    assert first_job(site, flows[1]).attempt == 1
 
 
 def test_a_burst_ends_no_sooner_than_the_flow(tmp_path):

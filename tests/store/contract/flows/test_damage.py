@@ -6,7 +6,7 @@ import sqlite3
 import psycopg
 import pytest
 
-from jobpool.core.jobs.flow import Hook
+from jobpool.core.jobs.flow import Hook, When
 from jobpool.core.jobs.job import JobState
 from jobpool.store.records.flows import FlowFilter
 from support.postgres.server import libpq_url, query_of
@@ -75,3 +75,23 @@ def test_a_damaged_row_of_a_flow_costs_that_flow_alone(store, store_url, damage)
         assert f"flow {flow} could not be read and was repaired" in said, text
         if "number = 2" not in text:
             assert only(store, flow, 2).state is JobState.SUCCEEDED, text
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_member_whose_row_is_damaged_fails_its_step_when_it_is_found(
+    store, store_url, damage, number
+):
+    """By a scrub, also before its turn; what waits for that failure begins."""
+    flow = store_flow(
+        store, step(0), step(1, 0), step(2, 1, when=When.FAILED), step(3, 1)
+    )
+    text = "UPDATE {}jobs SET max_attempts = -7 WHERE id = {}"
+    damage(text, only(store, flow, number).id)
+    place = store.scrub(None)
+    while place is not None:
+        place = store.scrub(place)
+    assert only(store, flow, number).state is JobState.DEAD
+    assert run_to_end(store) == ([[0], [2]] if number else [])
+    store.fold()
+    assert state(store, flow) == "failed"
+    assert unfinished(store, flow) == []
