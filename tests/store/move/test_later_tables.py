@@ -52,8 +52,8 @@ VALUES = {
         (8, 4, 99, 100, "buffered", None, None, 0, None),
     ],
     "flows": [
-        (3, "order", "k", "acme", "failed", "fail", "fail", 2, None, 80, 81, 99),
-        (4, "order", None, None, "open", "continue", None, 1, None, 80, None, None),
+        (3, "order", "k", "acme", "failed", "fail", "fail", 2, None, 80, 81, 99, 0),
+        (4, "order", None, None, "open", "continue", None, 1, None, 80, None, None, 1),
     ],
     "steps": [
         (5, 4, 0, "charge", "ready", 0, None, 0, None, None),

@@ -173,16 +173,19 @@ class Operating(Enqueueing, MisfitKeeping):
         return count
 
     def _erase_flow_of(self, member: Row) -> None:
-        """Forget whom a flow is for, unless a job of it has not ended."""
+        """Forget whom a flow is for, once no job of it goes on."""
         step = None if member.step is None else self._database.steps.get(member.step)
         if step is None:
             return
         flow = self._database.flows[step.flow]
         jobs = self._database.jobs
         members = (job for one in flow.steps for job in jobs.members.get(one, ()))
-        if all(jobs[job].finished_at_ms is not None for job in members):
-            erased = _replace(flow, key=None, tenant=None)
-            self._database.put(self._database.flows, flow.id, erased)
+        erased = _replace(flow, is_erased=True)
+        if flow.finished_at_ms is not None or all(
+            jobs[job].finished_at_ms is not None for job in members
+        ):
+            erased = _replace(erased, key=None, tenant=None)
+        self._database.put(self._database.flows, flow.id, erased)
 
     def wipe(self, *, rewrite: bool = False) -> list[str]:
         """See `Store.wipe`: there are no files."""

@@ -32,6 +32,7 @@ FLOW: Mapping[str, Any] = {
     "builder": str | None,
     "created_at_ms": int,
     **dict.fromkeys(("touched_at_ms", "finished_at_ms"), int | None),
+    "is_erased": Flag,
 }
 STEP: Mapping[str, Any] = {
     **dict.fromkeys(("id", "flow", "number"), int),
@@ -50,7 +51,7 @@ _FLOW_REPLACEMENTS: Mapping[str, Any] = {
     "state": FlowState.OPEN,
     "failure": Failure.FAIL,
     "generation": 1,
-    **dict.fromkeys(("created_at_ms", "touched_at_ms"), 0),
+    **dict.fromkeys(("created_at_ms", "touched_at_ms", "is_erased"), 0),
 }
 _STEP_REPLACEMENTS: Mapping[str, Any] = {
     "name": "",

@@ -195,6 +195,24 @@ def test_a_replay_takes_the_place_of_its_member(store):
     assert state(store, flow) == "succeeded"
 
 
+def test_whom_a_flow_was_for_is_erased_at_its_end(store):
+    """If a job of it was erased before that; else with one that is erased later."""
+    flow = store_flow(store, step(0), step(1, 0), key="ann@example.org", tenant="ann")
+    other = store_flow(store, step(0), step(1, 0), key="bo@example.org", tenant="bo")
+    assert settle_all(store) == [0, 0]
+    assert store.erase([only(store, flow, 0).id, only(store, flow, 1).id]) == 1
+    assert store_flow(store, step(0), key="ann@example.org") == flow
+    assert run_to_end(store) == [[1, 1]]
+    store.fold()
+    row = store.flow(flow).row
+    assert (row.state, row.key, row.tenant) == ("succeeded", None, None)
+    row = store.flow(other).row
+    assert (row.key, row.tenant) == ("bo@example.org", "bo")
+    assert store.erase([only(store, other, 1).id]) == 1
+    row = store.flow(other).row
+    assert (row.key, row.tenant) == (None, None)
+
+
 def test_whom_a_flow_was_for_is_erased_with_its_jobs(store):
     """Not before the last of them has ended: its key says which flow it is."""
     flow = store_flow(store, step(0), step(1, 0), key="ann@example.org", tenant="ann")

@@ -260,6 +260,8 @@ class _Fold:
             return
         if flow.id not in steps.hooks:
             over = _replace(flow, state=self._end_of(flow), finished_at_ms=self._now_ms)
+            if flow.is_erased:
+                over = _replace(over, key=None, tenant=None)
             self._database.put(self._database.flows, flow.id, over)
         elif step.hook is None:
             for step_id in sorted(steps.hooks[flow.id]):

@@ -34,6 +34,8 @@ class Flow(msgspec.Struct, frozen=True):
     ending: Ending | None = None
     generation: int = 1
     finished_at_ms: int | None = None
+    is_erased: bool = False
+    """A job of it was erased: its key and its tenant go with its end."""
 
 
 class Edge(NamedTuple):

@@ -10,10 +10,15 @@ WHERE id = %(flow)s AND state <> 'building'
 -- name: given_members
 -- Those of :ids that are in a flow: id, state, what has replaced it; step, its state, and
 -- which hook it is.
-SELECT j.id, j.state, j.replaced_by, s.id, s.state, s.hook
+SELECT found.id, found.state, found.replaced_by, s.id, s.state, s.hook
 FROM jsonb_array_elements_text(%(ids)s::jsonb) AS wanted
-JOIN jobpool.jobs AS j ON j.id = wanted.value::bigint
-JOIN jobpool.steps AS s ON s.id = j.step
+CROSS JOIN LATERAL (
+  SELECT j.id, j.state, j.replaced_by, j.step
+  FROM jobpool.jobs AS j
+  WHERE j.id = wanted.value::bigint
+  OFFSET 0
+) AS found
+JOIN jobpool.steps AS s ON s.id = found.step
 WHERE s.flow = %(flow)s
 
 -- name: left_out
@@ -73,8 +78,12 @@ SELECT count(*)
 FROM (
   SELECT
   FROM jsonb_array_elements_text(%(steps)s::jsonb) AS wanted
-  JOIN jobpool.jobs AS j ON j.step = wanted.value::bigint
-  WHERE j.step IS NOT NULL AND j.replaced_by IS NULL
+  CROSS JOIN LATERAL (
+    SELECT
+    FROM jobpool.jobs AS j
+    WHERE j.step = wanted.value::bigint AND j.step IS NOT NULL AND j.replaced_by IS NULL
+    OFFSET 0
+  ) AS found
   LIMIT %(limit)s
 ) AS few
 

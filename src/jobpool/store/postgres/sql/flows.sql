@@ -381,9 +381,13 @@ WHERE s.flow IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::
   AND s.state = 'closed' AND s.hook IS NOT NULL
 
 -- name: end_flows
--- :rows holds [id, state].
+-- :rows holds [id, state]. Of one with a job that was erased, whom it was for goes too.
 UPDATE jobpool.flows AS f
-SET state = ended.value ->> 1, finished_at_ms = %(now_ms)s
+SET
+  state = ended.value ->> 1,
+  finished_at_ms = %(now_ms)s,
+  key = CASE WHEN NOT f.is_erased THEN f.key END,
+  tenant = CASE WHEN NOT f.is_erased THEN f.tenant END
 FROM jsonb_array_elements(%(rows)s::jsonb) AS ended
 WHERE f.id = (ended.value ->> 0)::bigint
 
@@ -477,7 +481,7 @@ LIMIT %(limit)s
 -- As stored, to be repaired.
 SELECT
   id, name, key, tenant, state, failure, ending, generation, builder, created_at_ms,
-  touched_at_ms, finished_at_ms
+  touched_at_ms, finished_at_ms, is_erased::integer
 FROM jobpool.flows
 WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(flows)s::jsonb))
 
@@ -528,5 +532,6 @@ SET
   ending = %(ending)s::text,
   generation = %(generation)s,
   created_at_ms = %(created_at_ms)s,
-  finished_at_ms = %(finished_at_ms)s::bigint
+  finished_at_ms = %(finished_at_ms)s::bigint,
+  is_erased = %(is_erased)s::integer::boolean
 WHERE id = %(id)s

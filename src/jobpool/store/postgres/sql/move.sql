@@ -292,9 +292,9 @@ SELECT EXISTS (SELECT 1 FROM jobpool.flows)
 -- Under its number.
 INSERT INTO jobpool.flows (
   id, name, key, tenant, state, failure, ending, generation, builder, created_at_ms,
-  touched_at_ms, finished_at_ms
+  touched_at_ms, finished_at_ms, is_erased
 )
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::integer::boolean)
 
 -- name: move_take_flow_step
 -- Under its number.

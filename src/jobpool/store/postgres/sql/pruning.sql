@@ -212,30 +212,48 @@ LIMIT %(limit)s
 
 -- name: erase_flows
 -- Whom flows are for, of jobs that are erased; while one of theirs has not ended, its key
--- still says which flow it is. Locked in one order, as whoever folds does.
+-- still says which flow it is: that goes with its end. Locked in one order, as whoever
+-- folds does.
 WITH concerned AS MATERIALIZED (
-  SELECT f.id
+  SELECT f.id, f.finished_at_ms
   FROM jobpool.flows AS f
   WHERE f.id = ANY (
     ARRAY(
       SELECT s.flow
-      FROM jobpool.jobs AS j
-      JOIN jobpool.steps AS s ON s.id = j.step
-      WHERE j.id = ANY (
-        ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
-      )
+      FROM jsonb_array_elements_text(%(ids)s::jsonb) AS wanted
+      CROSS JOIN LATERAL (
+        SELECT j.step
+        FROM jobpool.jobs AS j
+        WHERE j.id = wanted.value::bigint AND j.finished_at_ms IS NOT NULL
+        OFFSET 0
+      ) AS found
+      JOIN jobpool.steps AS s ON s.id = found.step
     )
   )
     AND (f.key IS NOT NULL OR f.tenant IS NOT NULL)
   ORDER BY f.id
   FOR UPDATE
+),
+known AS MATERIALIZED (
+  SELECT
+    c.id,
+    c.finished_at_ms IS NULL AND EXISTS (
+      SELECT 1
+      FROM jobpool.steps AS o
+      CROSS JOIN LATERAL (
+        SELECT
+        FROM jobpool.jobs AS u
+        WHERE u.step = o.id AND u.step IS NOT NULL AND u.finished_at_ms IS NULL
+        OFFSET 0
+      ) AS left_over
+      WHERE o.flow = c.id
+    ) AS goes_on
+  FROM concerned AS c
 )
 UPDATE jobpool.flows AS f
-SET key = NULL, tenant = NULL
-FROM concerned AS c
-WHERE f.id = c.id AND NOT EXISTS (
-  SELECT 1
-  FROM jobpool.steps AS o
-  JOIN jobpool.jobs AS u ON u.step = o.id
-  WHERE o.flow = f.id AND u.step IS NOT NULL AND u.finished_at_ms IS NULL
-)
+SET
+  key = CASE WHEN k.goes_on THEN f.key END,
+  tenant = CASE WHEN k.goes_on THEN f.tenant END,
+  is_erased = k.goes_on
+FROM known AS k
+WHERE f.id = k.id

@@ -297,8 +297,10 @@ FROM jobpool.flows AS f
 WHERE f.id IN (
   SELECT s.flow
   FROM jsonb_array_elements_text(%(ids)s::jsonb) AS wanted
-  JOIN jobpool.jobs AS j ON j.id = wanted.value::bigint
-  JOIN jobpool.steps AS s ON s.id = j.step
+  CROSS JOIN LATERAL (
+    SELECT j.step FROM jobpool.jobs AS j WHERE j.id = wanted.value::bigint OFFSET 0
+  ) AS found
+  JOIN jobpool.steps AS s ON s.id = found.step
 )
 ORDER BY f.id
 FOR UPDATE
@@ -405,12 +407,15 @@ WHERE j.id = ranked.id
 -- name: note_waiting
 -- Steps of jobs that wait are to be looked at.
 INSERT INTO jobpool.flow_notes (step)
-SELECT DISTINCT w.step
-FROM jobpool.jobs AS w
-WHERE w.id = ANY (
-    ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
-  )
-  AND w.step IS NOT NULL AND w.state || '' = 'waiting'
+SELECT DISTINCT found.step
+FROM jsonb_array_elements_text(%(ids)s::jsonb) AS wanted
+CROSS JOIN LATERAL (
+  SELECT w.step
+  FROM jobpool.jobs AS w
+  WHERE w.id = wanted.value::bigint AND w.state || '' = 'waiting'
+  OFFSET 0
+) AS found
+WHERE found.step IS NOT NULL
 
 -- name: pause
 -- Nothing, if it is paused already, with the same end and no other note.

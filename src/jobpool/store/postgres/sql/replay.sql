@@ -5,7 +5,9 @@
 -- step, nor of one that has ended, and have added no members, which would be added twice.
 SELECT id
 FROM jobpool.jobs AS j
-WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+WHERE id = ANY (
+    ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+  )
   AND finished_at_ms IS NOT NULL AND replaced_by IS NULL AND payload <> ''
   AND NOT EXISTS (
     SELECT 1
@@ -17,9 +19,11 @@ WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb)
     SELECT found.added_by
     FROM (
       SELECT DISTINCT w.step
-      FROM jobpool.jobs AS w
-      WHERE w.id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
-        AND w.step IS NOT NULL
+      FROM jsonb_array_elements_text(%(ids)s::jsonb) AS wanted
+      CROSS JOIN LATERAL (
+        SELECT m.step FROM jobpool.jobs AS m WHERE m.id = wanted.value::bigint OFFSET 0
+      ) AS w
+      WHERE w.step IS NOT NULL
     ) AS o
     CROSS JOIN LATERAL (
       SELECT a.added_by

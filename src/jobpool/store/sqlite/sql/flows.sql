@@ -293,9 +293,13 @@ WHERE s.flow IN (SELECT value FROM json_each(:flows))
   AND s.state = 'closed' AND s.hook IS NOT NULL
 
 -- name: end_flows
--- :rows holds [id, state].
+-- :rows holds [id, state]. Of one with a job that was erased, whom it was for goes too.
 UPDATE jobpool_flows
-SET state = ended.state, finished_at_ms = :now_ms
+SET
+  state = ended.state,
+  finished_at_ms = :now_ms,
+  key = iif(is_erased = 1, NULL, key),
+  tenant = iif(is_erased = 1, NULL, tenant)
 FROM (
   SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS state
   FROM json_each(:rows)
@@ -385,7 +389,7 @@ LIMIT :limit
 -- As stored, to be repaired.
 SELECT
   id, name, key, tenant, state, failure, ending, generation, builder, created_at_ms,
-  touched_at_ms, finished_at_ms
+  touched_at_ms, finished_at_ms, is_erased
 FROM jobpool_flows
 WHERE id IN (SELECT value FROM json_each(:flows))
 
@@ -435,5 +439,6 @@ SET
   ending = :ending,
   generation = :generation,
   created_at_ms = :created_at_ms,
-  finished_at_ms = :finished_at_ms
+  finished_at_ms = :finished_at_ms,
+  is_erased = :is_erased
 WHERE id = :id

@@ -212,7 +212,7 @@ FROM jobpool_ticks
 -- With their numbers, by which their steps name them.
 SELECT
   id, name, key, tenant, state, failure, ending, generation, builder, created_at_ms,
-  touched_at_ms, finished_at_ms
+  touched_at_ms, finished_at_ms, is_erased
 FROM jobpool_flows
 
 -- name: move_flow_steps

@@ -150,19 +150,30 @@ LIMIT :limit
 
 -- name: erase_flows
 -- Whom flows are for, of jobs that are erased; while one of theirs has not ended, its key
--- still says which flow it is.
+-- still says which flow it is: that goes with its end.
+WITH concerned AS MATERIALIZED (
+  SELECT
+    f.id,
+    f.finished_at_ms IS NULL AND EXISTS (
+      SELECT 1
+      FROM jobpool_steps AS o
+      CROSS JOIN jobpool_jobs AS u ON u.step = o.id
+      WHERE o.flow = f.id AND u.step IS NOT NULL AND u.finished_at_ms IS NULL
+    ) AS goes_on
+  FROM jobpool_flows AS f
+  WHERE f.id IN (
+      SELECT s.flow
+      FROM json_each(:ids) AS wanted
+      CROSS JOIN jobpool_jobs AS j ON j.id = wanted.value
+      CROSS JOIN jobpool_steps AS s ON s.id = j.step
+      WHERE j.finished_at_ms IS NOT NULL
+    )
+    AND (f.key IS NOT NULL OR f.tenant IS NOT NULL)
+)
 UPDATE jobpool_flows
-SET key = NULL, tenant = NULL
-WHERE id IN (
-    SELECT s.flow
-    FROM json_each(:ids) AS wanted
-    CROSS JOIN jobpool_jobs AS j ON j.id = wanted.value
-    CROSS JOIN jobpool_steps AS s ON s.id = j.step
-  )
-  AND (key IS NOT NULL OR tenant IS NOT NULL)
-  AND NOT EXISTS (
-    SELECT 1
-    FROM jobpool_steps AS o
-    CROSS JOIN jobpool_jobs AS u ON u.step = o.id
-    WHERE o.flow = jobpool_flows.id AND u.step IS NOT NULL AND u.finished_at_ms IS NULL
-  )
+SET
+  key = iif(c.goes_on, key, NULL),
+  tenant = iif(c.goes_on, tenant, NULL),
+  is_erased = c.goes_on
+FROM concerned AS c
+WHERE jobpool_flows.id = c.id
