@@ -72,3 +72,12 @@ def test_without_a_terminal_it_says_what_to_do(store):
     refused = run("status", "--every", "5s")
     assert refused.exit_code == 2
     assert "--watch" in refused.output
+
+
+def test_a_bulk_that_lasts_shows_how_far_it_is(tmp_path, store):
+    """On a terminal, after a second; the report stands where the bar was."""
+    enqueue(store, 80)
+    with shown(tmp_path, "cancel --pool cpu --rate 40/s") as screen:
+        screen.until(r"cancel.* of 80 ")
+        assert screen.exit_code() == 0
+        assert "80 of 80 jobs canceled" in screen.told

@@ -8,6 +8,7 @@ import msgspec
 from jobpool.cli.context import opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.output import print_json, print_line, print_table, seconds, size
+from jobpool.cli.terminal.lasting import lasting
 from jobpool.core.config.load import client_settings
 from jobpool.store.statements.migration import MigrationPlan
 
@@ -56,7 +57,8 @@ def migrate(
         else:
             _print(plan)
         return
-    opening.migrate(url, lambda line: click.echo(line, err=True))
+    with lasting("migrate"):
+        opening.migrate(url, lambda line: click.echo(line, err=True))
     with opened(sources) as found:
         version = found.describe()["schema_version"]
         if as_json:

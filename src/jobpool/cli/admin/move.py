@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import ModuleType
 
 import click
-from rich.progress import Progress
 
 from jobpool.cli.flags import json_flag
-from jobpool.cli.output import console, counted, print_json, print_line
+from jobpool.cli.output import counted, print_json, print_line
+from jobpool.cli.terminal.lasting import lasting
 from jobpool.errors import ConfigError
 
 
@@ -55,8 +53,9 @@ def move(
             "from now on.",
             abort=True,
         )
-    with _progress(is_shown=not as_json) as report:
-        moved = moving.move(source, target, report)
+    far = _Far()
+    with lasting("move", far.count):
+        moved = moving.move(source, target, far.note)
     if as_json:
         print_json(moved)
     elif moved.checksum is None:
@@ -93,12 +92,16 @@ def _say(as_json: bool, value: object, line: str) -> None:  # noqa: FBT001 - a f
         print_line(line)
 
 
-@contextmanager
-def _progress(*, is_shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    screen = console()
-    if not is_shown or not screen.is_terminal:
-        yield None
-        return
-    with Progress(console=screen, transient=True) as bar:
-        task = bar.add_task("Copying jobs", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+class _Far:
+    """How far a move is."""
+
+    def __init__(self) -> None:
+        self._state: tuple[int, int | None] = (0, None)
+
+    def note(self, done: int, total: int) -> None:
+        """Note how many of the jobs are copied."""
+        self._state = (done, total)
+
+    def count(self) -> tuple[int, int | None]:
+        """Return that."""
+        return self._state

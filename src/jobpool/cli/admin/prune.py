@@ -10,6 +10,7 @@ from jobpool.cli.flags import json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.state_names import StateChoice
 from jobpool.cli.output import counted, print_json, print_line
+from jobpool.cli.terminal.lasting import lasting
 from jobpool.core.config.load import retention_of
 from jobpool.core.config.settings import RETENTION_COUNT_MAX, Retention
 from jobpool.core.jobs.job import FINISHED, JobState
@@ -64,7 +65,8 @@ def prune(
     retention = _only(states, retention)
     with opened(sources) as found:
         if dry_run:
-            jobs = found.prunable(retention)
+            with lasting("count"):
+                jobs = found.prunable(retention)
         else:
             jobs = operating(found, Prune(retention=retention, note=note)).jobs
     if as_json:

@@ -20,6 +20,7 @@ from jobpool.cli.machine.resources import (
     memory_bytes,
 )
 from jobpool.cli.output import cell, encodable, print_json, print_line, print_table
+from jobpool.cli.terminal.lasting import lasting
 from jobpool.core.config.layers import misspelled_variables
 from jobpool.core.config.load import Sources, store_of
 from jobpool.core.units import show_size
@@ -104,7 +105,8 @@ def _store_facts(sources: Sources) -> list[Fact]:
                 Fact("quotas", remark, Verdict.NOTE)
                 for remark in differing(store.differing_quotas())
             ]
-            facts += map(_capacity_fact, store.capacity(memory_bytes()))
+            with lasting("measure the store"):
+                facts += map(_capacity_fact, store.capacity(memory_bytes()))
     except StoreError as exc:
         facts.append(Fact("store usable", str(exc), Verdict.BROKEN))
     return facts

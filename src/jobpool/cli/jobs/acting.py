@@ -1,9 +1,14 @@
-"""Carries out an action as the user of this shell, and says how far it came."""
+"""Carries out an action as the user of this shell, and says how far it comes."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
 import click
 
+from jobpool.cli.terminal.lasting import lasting
 from jobpool.errors import JobpoolError
 from jobpool.operations.action import Action, Done
 from jobpool.operations.operate import operate
@@ -26,7 +31,8 @@ def operating(store: Store, action: Action, done: Done | None = None) -> Done:
     done = Done() if done is None else done
     principal = local_principal(f"jobpool {action.name}")
     try:
-        return operate(store, principal, action, done)
+        with _bar(action, done):
+            return operate(store, principal, action, done)
     except (JobpoolError, KeyboardInterrupt):
         # To enqueue again would store the first jobs twice; their ids are printed.
         if done.jobs and not isinstance(action, Enqueue):
@@ -37,3 +43,16 @@ def operating(store: Store, action: Action, done: Done | None = None) -> Done:
                 err=True,
             )
         raise
+
+
+def _bar(action: Action, done: Done) -> AbstractContextManager[None]:
+    """Show how far it is; not while somebody may be typing the jobs."""
+    if isinstance(action, Enqueue) and sys.stdin.isatty():
+        return nullcontext()
+    return lasting(action.name, partial(_far, action, done))
+
+
+def _far(action: Action, done: Done) -> tuple[int, int | None]:
+    """Return how many jobs were changed, and of how many, if that is known before."""
+    is_known = done.matched and not isinstance(action, Enqueue)
+    return done.jobs, done.matched if is_known else None

@@ -15,6 +15,7 @@ from jobpool.cli.diagnose.tune.words import changes_of, print_advice
 from jobpool.cli.flags import json_flag, store_flags
 from jobpool.cli.machine.resources import machine
 from jobpool.cli.output import counted, encodable, print_json, print_line
+from jobpool.cli.terminal.lasting import lasting
 from jobpool.core.config.load import Sources
 from jobpool.core.config.pools import pools_of
 from jobpool.core.rules.usage.sketch import WEEKS_KEPT
@@ -59,7 +60,8 @@ def tune(
     if write and as_json:
         raise click.UsageError("--write shows a diff; leave out --json")
     sources = own_sources(store, config)
-    advice = _advice(sources, kind=kind, pool=pool, weeks=weeks)
+    with lasting("read what was used"):
+        advice = _advice(sources, kind=kind, pool=pool, weeks=weeks)
     if as_json:
         print_json(encodable(_object(advice)))
         return
