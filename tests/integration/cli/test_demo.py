@@ -194,7 +194,7 @@ def test_each_contained_attempt_is_a_line_while_it_runs(demo):
     for name, end in HOSTILE.items():
         assert re.search(rf" {name} attempt \d {end.split()[-1]}: ", said)
     assert re.search(r" bomb .* over its memory limit of 256MiB$", said, re.MULTILINE)
-    assert " regex attempt 2 dead: killed at its time limit of 2s\n" in said
+    assert " regex attempt 2 dead: killed at its time limit of 1s\n" in said
 
 
 def test_bomb_is_stopped_near_its_limit(demo):

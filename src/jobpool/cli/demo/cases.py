@@ -70,7 +70,7 @@ CASES = (
         "backtracks in C, holding the GIL",
         _TIMED_OUT,
         arguments={"text": "a" * 64},
-        options={"timeout": "2s", "max_attempts": 2},
+        options={"timeout": "1s", "max_attempts": 2},
     ),
     Case(
         handlers.daemons,
