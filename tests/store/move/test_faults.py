@@ -22,6 +22,7 @@ from jobpool.store.records.operating import Filter
 from support.postgres.cutting_proxy import DOWN, UP, CuttingProxy
 from support.postgres.server import query_of, server
 from support.site.supervising import PATIENCE_S, Site
+from support.store.cli_store import run
 from support.store.storing import begin_run, ended, lease, new_job, succeeded
 from support.waiting import wait_until
 
@@ -110,16 +111,17 @@ class Movers(list):
         self.append(process)
         return process
 
-    def run(self, *words):
-        """Run `jobpool move` to its end; return its exit code, and what it said."""
-        process = self.start(*words)
-        out, err = process.communicate(timeout=PATIENCE_S)
-        return process.returncode, json.loads(out) if out else None, err
-
     def close(self):
         for process in self:
             process.kill()
             process.communicate()
+
+
+def run_move(*words):
+    """Run `jobpool move` to its end; return its exit code, and what it said."""
+    done = run("move", *words, "--json")
+    said = json.loads(done.stdout) if done.stdout else None
+    return done.exit_code, said, done.stderr
 
 
 @pytest.fixture
@@ -154,12 +156,6 @@ def house(empty_house):
     return empty_house
 
 
-@pytest.fixture
-def movers():
-    with contextlib.closing(Movers()) as movers:
-        yield movers
-
-
 def holdings(store):
     """Return all of a store's jobs with arguments and history."""
     jobs = store.find(Filter(), limit=10 * JOBS)
@@ -191,7 +187,7 @@ def test_a_killed_move_shows_nothing_and_the_next_one_finishes(house, point):
     house.kill_at((STAGING | ENDING)[point])
     assert house.target.count(Filter()) == 0
     assert house.is_closed()
-    code, moved, err = house.movers.run(*house.words, "--yes")
+    code, moved, err = run_move(*house.words, "--yes")
     assert (code, err) == (0, "")
     assert moved["jobs"] == sum(moved["states"].values()) == JOBS
     assert moved["checksum"]
@@ -204,7 +200,7 @@ def test_a_mover_killed_before_it_began_has_closed_nothing(house):
     house.kill_at(b"server_version_num")
     assert not house.is_closed()
     (fresh,) = house.source.enqueue([new_job()])
-    _, moved, _ = house.movers.run(*house.words, "--yes")
+    _, moved, _ = run_move(*house.words, "--yes")
     assert moved["jobs"] == fresh.id == JOBS + 1
 
 
@@ -212,10 +208,10 @@ def test_a_mover_killed_after_the_end_leaves_only_its_staging_tables(house):
     """The next call says that it is done, and cleans up."""
     house.kill_at(b"DROP TABLE")
     assert house.has_moved()
-    code, moved, _ = house.movers.run(*house.words, "--yes")
+    code, moved, _ = run_move(*house.words, "--yes")
     assert (code, moved["jobs"], moved["checksum"]) == (0, JOBS, None)
     assert house.staging() == set()
-    code, _, err = house.movers.run("--from", house.source_url, "--abandon")
+    code, _, err = run_move("--from", house.source_url, "--abandon")
     assert code
     assert "is done" in err
     assert house.has_moved()
@@ -225,10 +221,10 @@ def test_a_mover_killed_after_the_end_leaves_only_its_staging_tables(house):
 def test_a_move_killed_while_staging_can_be_abandoned(house, point):
     """The source accepts jobs again; a later move brings these as well."""
     house.kill_at(STAGING[point])
-    code, answer, _ = house.movers.run("--from", house.source_url, "--abandon")
+    code, answer, _ = run_move("--from", house.source_url, "--abandon")
     assert (code, answer) == (0, {"abandoned": house.source_url})
     house.source.enqueue([new_job()])
-    code, moved, _ = house.movers.run(*house.words, "--yes")
+    code, moved, _ = run_move(*house.words, "--yes")
     assert (code, moved["jobs"]) == (0, JOBS + 1)
     assert house.has_moved()
 
@@ -237,11 +233,11 @@ def test_a_move_killed_while_staging_can_be_abandoned(house, point):
 def test_abandoning_a_move_killed_in_its_last_step_needs_both_addresses(house, point):
     """Only the target knows whether it happened, so it must be queried."""
     house.kill_at(ENDING[point])
-    code, _, err = house.movers.run("--from", house.source_url, "--abandon")
+    code, _, err = run_move("--from", house.source_url, "--abandon")
     assert code
     assert "give --to" in err
     assert house.is_closed()
-    code, answer, err = house.movers.run(*house.words, "--abandon")
+    code, answer, err = run_move(*house.words, "--abandon")
     assert (code, answer, err) == (0, {"abandoned": house.source_url}, "")
     assert house.source.enqueue([new_job()])[0].created
     assert (house.target.count(Filter()), house.staging()) == (0, set())
@@ -292,7 +288,7 @@ def test_several_movers_at_once_move_once(house):
         assert bool(err) == bool(process.returncode), err
     answers = [json.loads(out) for out, _ in ends if out]
     assert len([one for one in answers if one["checksum"]]) <= 1
-    code, last, _ = house.movers.run(*house.words, "--yes")
+    code, last, _ = run_move(*house.words, "--yes")
     assert (code, last["jobs"]) == (0, JOBS)
     assert house.has_moved()
 
@@ -347,9 +343,7 @@ def test_a_move_in_its_last_step_cannot_be_abandoned(house, monkeypatch):
     assert house.has_moved()
 
 
-def test_a_source_with_a_supervisor_is_refused_and_goes_on(
-    tmp_path, direct_url, movers
-):
+def test_a_source_with_a_supervisor_is_refused_and_goes_on(tmp_path, direct_url):
     """The supervisor is named and works on.
 
     Once it has stopped, its results move as well.
@@ -359,13 +353,13 @@ def test_a_source_with_a_supervisor_is_refused_and_goes_on(
         supervisor = site.start("cpu=2")
         ids = site.add_many("double", [{"n": 21}, {"n": 4}])
         words = ("--from", site.url, "--to", direct_url, "--yes")
-        code, _, err = movers.run(*words)
+        code, _, err = run_move(*words)
         assert code
         assert f"(pid {supervisor.pid} on " in err
         assert "stop that supervisor first" in err
         assert [site.result(one) for one in ids] == [42, 8]
         supervisor.stop()
-        code, moved, _ = movers.run(*words)
+        code, moved, _ = run_move(*words)
         assert (code, moved["jobs"]) == (0, 2)
     with contextlib.closing(open_store(direct_url)) as store:
         assert [store.get(one).result for one in ids] == [b"42", b"8"]
@@ -382,9 +376,7 @@ def test_a_supervisor_on_a_queue_that_has_moved_fails(tmp_path, direct_url):
         assert f"was moved to {moved.target}" in late.said()
 
 
-def test_a_source_whose_supervisor_was_killed_says_what_to_do(
-    tmp_path, direct_url, movers
-):
+def test_a_source_whose_supervisor_was_killed_says_what_to_do(tmp_path, direct_url):
     """Its lease would be lost: reclaim first, then the job moves and can run."""
     app = "@jobs.job('cpu', kind='held')\ndef held():\n    hold('gate')\n"
     with Site(tmp_path / "site", app) as site:
@@ -395,9 +387,9 @@ def test_a_source_whose_supervisor_was_killed_says_what_to_do(
         site.wait_nobody()
         words = ("--from", site.url, "--to", direct_url, "--yes")
         (run,) = site.store.open_runs()
-        assert f"`jobpool reclaim {run.id}`" in movers.run(*words)[2]
+        assert f"`jobpool reclaim {run.id}`" in run_move(*words)[2]
         assert site.job(held).state is JobState.LEASED
         site.cli("reclaim", run.id, "--yes")
-        assert movers.run(*words)[0] == 0
+        assert run_move(*words)[0] == 0
     with contextlib.closing(open_store(direct_url)) as store:
         assert store.get(held).state in {JobState.RUNNABLE, JobState.PENDING}
