@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jobpool.store.statements.moment import LATE_MAX_MS
-from simulation.application import LONGER, budgets_of, call_of
+from simulation.application import LONGER, budgets_of
+from simulation.flows import copied_call_of
 from simulation.nemesis import EXCUSES
 from support.store.history import Called, FinalJob, Keeping, Record, Settled
 
@@ -68,7 +69,7 @@ def _final_jobs(world: World) -> Iterator[FinalJob]:
     hooks: Counter[str] = Counter()
     standing = world.database.jobs.newest_first()
     for row in sorted([*world.deleted, *standing], key=lambda row: row.id):
-        call = world.schedules.call_of(row, call_of(row.new.payload))
+        call = world.schedules.call_of(row, copied_call_of(row))
         if call.startswith("hook:"):
             hooks[call] += 1
             call = f"{call}:{hooks[call]}"

@@ -14,9 +14,7 @@ SHARE = 0.012
 FATES = {"ok": 30, "fail": 4, "give_up": 3, "crash": 2, "complete": 3, "kill_parent": 1}
 WORKS_S = (0.01, 0.3, 2.0)
 FAULTS = ("cancel_flow", "pause_flow", "pause_flow", "approve", "approve", "approve")
-NOT_BESIDE = frozenset({"upgrade", "revive"})
-"""Faults that a life with flows does not have. What somebody revives of a flow that has
-ended is retried, which is another rule."""
+RETRIES_MAX = 8
 
 
 def with_flows(plan: Plan) -> Plan:
@@ -24,10 +22,13 @@ def with_flows(plan: Plan) -> Plan:
     r = Random(f"{plan.seed} flows")
     if r.random() >= SHARE or plan.schedules or plan.hooks or plan.quotas:
         return plan
-    faults = [fault for fault in plan.faults if fault.what not in NOT_BESIDE]
     if any(fault.what == "upgrade" for fault in plan.faults):
         return plan
     end_s = plan.quiet_at_s
+    faults = [
+        *plan.faults,
+        *_retries(Random(f"{plan.seed} retries"), end_s),
+    ]
     faults += [
         Fault(
             at_s=r.random() * end_s,
@@ -39,6 +40,16 @@ def with_flows(plan: Plan) -> Plan:
     ]
     flows = tuple(_flow(r, plan, f"{n}") for n in range(r.choice((2, 4, 6))))
     return replace(plan, faults=tuple(faults), flows=flows)
+
+
+def _retries(r: Random, end_s: float) -> list[Fault]:
+    """Draw when somebody retries what has failed of flows: seldom early."""
+    return [
+        Fault(
+            at_s=r.uniform(0.2, 1.0) * end_s, what="retry_flow", where=r.randrange(60)
+        )
+        for _ in range(r.randrange(RETRIES_MAX))
+    ]
 
 
 def _flow(r: Random, plan: Plan, key: str) -> FlowPlan:

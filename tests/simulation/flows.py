@@ -9,18 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from jobpool.core.jobs.flow import NewFlow
+from jobpool.core.jobs.flow import FlowState, NewFlow, StepState
+from jobpool.core.jobs.job import JobState
 from jobpool.errors import JobpoolError, OutcomeUnknown, UsageError
 from simulation.application import call_of
 from simulation.plan import FlowPlan
-from support.store.history import Called, FinalFlow, FlowStored
+from support.store.history import Called, FinalFlow, FlowRetried, FlowStored
 
 if TYPE_CHECKING:
+    from jobpool.store.memory.tables.rows import Row
     from simulation.store import SimStore
     from simulation.world import World
 
 AGAIN_S = 1.0
 TRIES = 30
+_RETRIED = frozenset((FlowState.FAILED, FlowState.CANCELED))
+_BAD = frozenset((JobState.DEAD, JobState.QUARANTINED, JobState.CANCELED))
+
+
+def copied_call_of(row: Row) -> str:
+    """Return the call of a job, which has its own name if it has replaced another."""
+    call = call_of(row.new.payload)
+    return f"{call}:{row.id}" if row.replays else call
 
 
 class Flows:
@@ -40,13 +50,56 @@ class Flows:
 
     def stored(self, flow: NewFlow, flow_id: int) -> FlowStored:
         """Return the record of a flow that has just been stored."""
+        return FlowStored(
+            at_s=self._world.kernel.now_s,
+            flow=flow_id,
+            declared=flow,
+            members=self._newest(flow_id),
+        )
+
+    def retried(self, flow_id: int, *, is_whole: bool) -> FlowRetried:
+        """Return the record of a flow that has just been retried."""
         database = self._world.database
-        members = tuple(
-            tuple(sorted(database.jobs.members.get(step, ())))
+        steps = database.flows[flow_id].steps
+        self._world.sometimes["a flow was retried"] += is_whole
+        self._world.sometimes["a job of a flow was retried"] += not is_whole
+        return FlowRetried(
+            at_s=self._world.kernel.now_s,
+            flow=flow_id,
+            members=self._newest(flow_id),
+            skipped=tuple(
+                (one.number, one.failed)
+                for one in map(database.steps.__getitem__, steps)
+                if one.state is StepState.SKIPPED
+            ),
+            is_whole=is_whole,
+        )
+
+    def made_again(self, row: Row) -> Called:
+        """Return the call of a member that has just replaced another."""
+        self._world.newest_job = max(self._world.newest_job, row.id)
+        self._world.sometimes["a member was replaced"] += 1
+        at_s = self._world.kernel.now_s
+        return Called(at_s=at_s, call=copied_call_of(row), answer="stored", job=row.id)
+
+    def members(self, flow_id: int) -> dict[int, Row]:
+        """Return a flow's members, also those that others have replaced."""
+        database = self._world.database
+        flow = database.flows.get(flow_id)
+        return {
+            job: database.jobs[job]
+            for step in (() if flow is None else flow.steps)
+            for job in sorted(database.jobs.members.get(step, ()))
+        }
+
+    def _newest(self, flow_id: int) -> tuple[tuple[int, ...], ...]:
+        """Return the members of each step that nothing has replaced."""
+        database, rows = self._world.database, self.members(flow_id).values()
+        newest = [row for row in rows if row.replaced_by is None]
+        return tuple(
+            tuple(row.id for row in newest if row.step == step)
             for step in database.flows[flow_id].steps
         )
-        at_s = self._world.kernel.now_s
-        return FlowStored(at_s=at_s, flow=flow_id, declared=flow, members=members)
 
     def final(self) -> Iterator[FinalFlow]:
         """Yield how each flow stands at the end."""
@@ -107,12 +160,8 @@ class Flows:
 
     def _jobs_of(self, flow_id: int) -> dict[str, int]:
         """Return a flow's members by their calls."""
-        database = self._world.database
-        return {
-            call_of(database.jobs[job].new.payload): job
-            for step in database.flows[flow_id].steps
-            for job in database.jobs.members.get(step, ())
-        }
+        rows = self.members(flow_id).values()
+        return {call_of(row.new.payload): row.id for row in rows if not row.replays}
 
     # -- people ------------------------------------------------------------------------
 
@@ -132,6 +181,23 @@ class Flows:
             self._attempt(lambda: store.resume_flow(flow_id))
 
         self._world.as_operator(act)
+
+    def retry(self, where: int) -> None:
+        """Retry some flow that has failed, or some member that has."""
+        flows = sorted(self._world.database.flows.rows.values(), key=lambda f: f.id)
+        ended = [(f.id, ()) for f in flows if f.state in _RETRIED]
+        failed = [
+            (flow.id, (row.id,))
+            for flow in flows
+            for row in self.members(flow.id).values()
+            if row.replaced_by is None and row.state in _BAD
+        ]
+        chosen = (where % 3 and ended) or failed or ended
+        if chosen:
+            flow_id, jobs = chosen[where % len(chosen)]
+            self._world.as_operator(
+                lambda store: self._attempt(lambda: store.retry_flow(flow_id, jobs))
+            )
 
     def approve(self, where: int) -> None:
         """Approve the member of some external step whose turn it is."""
@@ -155,7 +221,7 @@ class Flows:
             try:
                 act()
             except UsageError:
-                return  # Its turn has not come.
+                return  # Its turn has not come, or what comes after it runs.
             except JobpoolError:
                 self._world.kernel.sleep(AGAIN_S)
             else:

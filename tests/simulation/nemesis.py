@@ -345,6 +345,10 @@ class Nemesis:
         """Pause a flow for a while."""
         self._world.flows.change("pause", fault.where, fault.seconds)
 
+    def retry_flow(self, fault: Fault) -> None:
+        """Retry a flow, or a member of one."""
+        self._world.flows.retry(fault.where)
+
     def approve(self, fault: Fault) -> None:
         """Approve the member of an external step, if its turn has come."""
         self._world.flows.approve(fault.where)

@@ -8,6 +8,7 @@ from jobpool.core.jobs.flow import StepState
 from jobpool.core.rules.flows import Next
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.flows import fold as folding
+from jobpool.store.memory.flows import retry
 from planted_bugs.bug import Promise
 from simulation.planting import Change, breaks, nothing
 
@@ -60,3 +61,26 @@ def a_flow_goes_on_after_a_failure() -> list[Change]:
         return right([one._replace(failed=False) for one in before], ending)
 
     return [(folding, "opened", wrong)]
+
+
+@breaks(Promise.FLOWS)
+def hooks_have_run_before_a_retry() -> list[Change]:
+    right = retry.retried
+
+    def wrong(steps: Any, chosen: Any = None) -> dict[int, StepState]:
+        anew = right(steps, chosen)
+        return {step: state for step, state in anew.items() if not steps[step].hook}
+
+    return [(retry, "retried", wrong)]
+
+
+@breaks(Promise.FLOWS)
+def a_retry_runs_all_again() -> list[Change]:
+    right = retry.retried
+
+    def wrong(steps: Any, chosen: Any = None) -> dict[int, StepState]:
+        anew = right(steps, chosen)
+        done = {step for step, one in steps.items() if one.state is StepState.DONE}
+        return dict.fromkeys(done, StepState.CLOSED) | anew if anew else anew
+
+    return [(retry, "retried", wrong)]

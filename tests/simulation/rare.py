@@ -91,6 +91,9 @@ RARE = (
     "a flow was canceled",
     "a flow's key was known",
     "fault approve",
+    "a flow was retried",
+    "a job of a flow was retried",
+    "a member was replaced",
 )
 
 

@@ -409,6 +409,29 @@ class SimStore(MemoryStore):
                 self._note(FlowCanceled(at_s=self._now_s(), flow=flow_id))
         return is_done
 
+    def retry_flow(self, flow_id: int, jobs: Sequence[int] = ()) -> bool:
+        """See `Store.retry_flow`."""
+        with self.transaction():
+            self._world.database.canceled.clear()
+            before = self._world.flows.members(flow_id)
+            is_done = super().retry_flow(flow_id, jobs)
+            if is_done:
+                self._note_dropped()
+                self._note_retried(flow_id, before, is_whole=not jobs)
+        return is_done
+
+    def _note_retried(
+        self, flow_id: int, before: Mapping[int, Row], *, is_whole: bool
+    ) -> None:
+        after = self._world.flows.members(flow_id)
+        for job, row in after.items():
+            former = before.get(job)
+            if former is None:
+                self._note(self._world.flows.made_again(row))
+            elif former.finished_at_ms is not None and row.finished_at_ms is None:
+                self._note(self._operated("revive", former, row))
+        self._note(self._world.flows.retried(flow_id, is_whole=is_whole))
+
     def approve(
         self, job_id: int, result: bytes | None = None, codec: str | None = None
     ) -> bool:
@@ -592,7 +615,6 @@ for _name in (
     "end_run",
     "pause_flow",
     "resume_flow",
-    "retry_flow",
     "grant_format",
     "open_runs",
     "expired_runs",

@@ -22,9 +22,13 @@ class Account:
         self._stored = (*members,)
         self.ends = {one.number: {} for one in flow.steps}
         """Of each step: whether they succeeded, of its members that have ended."""
+        self.left = {}
+        """Outcomes of steps that a retry of some members has left as they were."""
 
     def outcome(self, number):
         """Return how a step has ended, a key of `SEEN`; None: it has not."""
+        if number in self.left:
+            return self.left[number]
         one = self.flow.steps[number]
         before = [(self.outcome(n), when) for n, when in one.after]
         if any(outcome is None for outcome, _ in before):

@@ -2,7 +2,8 @@
 
 Theory of operation. A plain account of each flow is told how members have ended, in
 order, and nothing of steps: what it says is held against each grant of a member, and
-against the flow as it stands at the end.
+against the flow as it stands at the end. A retry says which rows the members of each
+step are from then on: the account goes on with those, and forgets the ends of others.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from support.store.history import (
     Expired,
     FinalFlow,
     FlowCanceled,
+    FlowRetried,
     FlowStored,
     Granted,
     History,
@@ -46,11 +48,15 @@ def wrong_flows(history: History) -> Iterator[tuple[int, str]]:
             of_job |= dict.fromkeys(book.number_of, book)
         elif type(record) is FlowCanceled:
             books[record.flow].is_canceled = True
+        elif type(record) is FlowRetried:
+            book = books[record.flow]
+            yield from book.retried(record)
+            of_job |= dict.fromkeys(book.number_of, book)
         elif books and (book := of_job.get(getattr(record, "job", 0))) is not None:
             if type(record) is Granted:
                 yield from book.granted(record.job)
             else:
-                book.told(record)
+                yield from book.told(record)
     for final in history.flows:
         yield from books[final.flow].at_the_end(final, is_quiet=history.quiet)
 
@@ -65,13 +71,16 @@ class _Book:
         }
         self.account = Account(stored.declared, [len(jobs) for jobs in stored.members])
         self.is_canceled = False
+        self._newest = [*stored.members]
         self._ended: set[int] = set()
         self._dropped: set[int] = set()
 
     def granted(self, job: int) -> Iterator[tuple[int, str]]:
         """Yield what is wrong with a member that begins."""
         number = self.number_of[job]
-        if self.declared.steps[number].hook is None:
+        if job not in self._newest[number]:
+            yield job, f"of step {number}, it was replaced, and begins"
+        elif self.declared.steps[number].hook is None:
             if not self.account.may_begin(number):
                 before = self.declared.steps[number].after
                 seen = [(n, self.account.outcome(n), str(when)) for n, when in before]
@@ -79,16 +88,61 @@ class _Book:
         elif left := [job for job in self._plain() if job not in self._ended]:
             yield job, f"a hook, it begins before jobs {left} have ended"
 
-    def told(self, record: Record) -> None:
-        """Take down how a member has ended, if this says so; the first end counts."""
-        is_good = _is_good(record)
+    def told(self, record: Record) -> Iterator[tuple[int, str]]:
+        """Take down how a member has ended, if this says so; the first end counts.
+
+        Yields:
+            What is wrong, if it is to run again.
+        """
         job: int = record.job  # type: ignore[attr-defined]
+        if type(record) is Operated and record.what == "revive":
+            if record.before == GOOD:
+                yield job, "it has succeeded, and is to run again"
+            self.account.ends[self.number_of[job]].pop(job, None)
+            self._ended.discard(job)
+            self._dropped.discard(job)
+        is_good = _is_good(record)
         if is_good is None or job in self._ended:
             return
         self._ended.add(job)
         if type(record) is Dropped:
             self._dropped.add(job)
         self.account.ends[self.number_of[job]][job] = is_good
+
+    def retried(self, record: FlowRetried) -> Iterator[tuple[int, str]]:
+        """Begin the next generation; yield what is wrong with it.
+
+        Some members alone may be retried. Then a step that was skipped as the flow was
+        ending stays so, if one before it still does not let it begin: whether that is
+        a failure is as it was.
+        """
+        self.account.left = {}
+        failed = self.account.anew() if record.is_whole else []
+        anew: set[int] = set()
+        for one, jobs in zip(self.declared.steps, record.members, strict=True):
+            number, ends = one.number, self.account.ends[one.number]
+            if len(jobs) != len(self._newest[number]):
+                yield 0, f"step {number} had members {self._newest[number]}, now {jobs}"
+            is_after = any(before in anew for before, _ in one.after)
+            left = {job: is_good for job, is_good in ends.items() if job in jobs}
+            if not (is_after or one.hook):
+                for job in sorted(job for job in ends.keys() - left if ends[job]):
+                    yield job, f"of step {number}, it has succeeded, and is replaced"
+            if number in failed and not all(left.values()):
+                yield 0, f"step {number} has failed, and not all that did runs again"
+            if is_after or len(left) < len(jobs):
+                anew.add(number)
+            self.account.ends[number] = left
+            self.number_of |= dict.fromkeys(jobs, number)
+        if not record.is_whole:
+            for number, is_failure in record.skipped:
+                if any(self.account.ends[number].values()):
+                    yield 0, f"step {number} is skipped, and members have succeeded"
+                outcome = "skipped: failed" if is_failure else "skipped"
+                self.account.left[number] = outcome
+        self._newest = [*record.members]
+        self._dropped.clear()
+        self.is_canceled = False
 
     def at_the_end(
         self, final: FinalFlow, *, is_quiet: bool
@@ -117,9 +171,9 @@ class _Book:
 
     def _plain(self) -> Iterator[int]:
         """Yield the members of plain steps."""
-        for job, number in self.number_of.items():
-            if self.declared.steps[number].hook is None:
-                yield job
+        for one, jobs in zip(self.declared.steps, self._newest, strict=True):
+            if one.hook is None:
+                yield from jobs
 
     def _wrong_hooks(self, final: FinalFlow, end: str) -> Iterator[tuple[int, str]]:
         """Yield hooks that did not begin, or began at another end than theirs."""
@@ -129,6 +183,10 @@ class _Book:
             state, _ = final.steps[one.number]
             if (state == "done") != (one.hook in FITTING[end]):
                 yield 0, f"the hook at {one.hook} is {state}, and the end {end}"
+            elif state == "done":
+                for job in self._newest[one.number]:
+                    if job not in self._ended:
+                        yield job, f"a hook that fits the end {end}, it has not ended"
         dropped = (job for job in sorted(self._dropped) if self._is_due_hook(job, end))
         for job in dropped:
             yield job, f"a hook that fits the end {end}, it did not begin"

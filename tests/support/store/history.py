@@ -278,6 +278,21 @@ class FlowCanceled(Record, frozen=True, kw_only=True, gc=False):
     flow: int
 
 
+class FlowRetried(Record, frozen=True, kw_only=True, gc=False):
+    """The store has committed that a flow goes on from what has failed.
+
+    Before it stands an `Operated` for each member that runs again as it is.
+    """
+
+    flow: int
+    members: tuple[tuple[int, ...], ...]
+    """The jobs of each step from now on: those that nothing has replaced."""
+    skipped: tuple[tuple[int, bool], ...]
+    """Steps that stay skipped, and whether that is a failure."""
+    is_whole: bool
+    """All that has failed runs again, not only some jobs."""
+
+
 class Dropped(Record, frozen=True, kw_only=True, gc=False):
     """A member of a flow was canceled for what became of the flow, or for its time."""
 
