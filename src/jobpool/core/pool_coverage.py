@@ -8,7 +8,7 @@ run anything is refused.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from jobpool.core.application.app_report import AppReport
@@ -38,23 +38,37 @@ def pool_events(settings: Settings, report: AppReport, at_ms: int) -> Iterator[E
     yield from _beyond_memory(settings, at_ms)
 
 
-def _beyond_memory(settings: Settings, at_ms: int) -> Iterator[Event]:
+def slots_within(
+    settings: Settings, needs_bytes: Mapping[str, int]
+) -> tuple[int, int] | None:
+    """Return how many of how many slots can be used at once; None: all of them.
+
+    Args:
+        settings: have the pools and the memory budget.
+        needs_bytes: what a slot of each pool needs.
+    """
     budget_bytes = settings.memory_budget_bytes
-    limits = sorted(
-        pool.limits.memory_bytes
-        for pool in settings.pools
-        for _ in range(pool.size_max)
+    if budget_bytes is None:
+        return None
+    needs = sorted(
+        needs_bytes[pool.name] for pool in settings.pools for _ in range(pool.size_max)
     )
-    # One job runs whatever its limit, and the smallest leave room for most.
-    usable = sum(total <= (budget_bytes or 0) for total in accumulate(limits))
-    if budget_bytes is None or usable == len(limits):
+    # One job runs whatever it needs, and the smallest leave room for most.
+    usable = sum(total <= budget_bytes for total in accumulate(needs))
+    return None if usable == len(needs) else (max(usable, 1), len(needs))
+
+
+def _beyond_memory(settings: Settings, at_ms: int) -> Iterator[Event]:
+    limits = {pool.name: pool.limits.memory_bytes for pool in settings.pools}
+    found = slots_within(settings, limits)
+    if found is None:
         return
     observes = settings.memory_admission is MemoryAdmission.OBSERVED
     yield SlotsBeyondMemory(
         at_ms=at_ms,
-        slots=len(limits),
-        usable=max(usable, 1),
-        budget_bytes=budget_bytes,
+        slots=found[1],
+        usable=found[0],
+        budget_bytes=settings.memory_budget_bytes or 0,
         until="more once attempts of a kind have shown that they use less"
         if observes
         else 'memory_admission = "limits": lower sizes or memory, or raise the budget',

@@ -17,6 +17,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.run_report import (
     HostReport,
     KindReport,
+    MemoryReport,
     PoolReport,
     RunReport,
     StoreReport,
@@ -586,6 +587,28 @@ def test_status_says_for_which_pools_the_application_was_imported_once_more(stor
     assert found["reports"][0]["pools"]["io"]["own_import"] == why
     store.put_report(RUN.id, RunReport(pools={"cpu": PoolReport(size=4)}))
     assert "IMPORTED" not in run("status").stdout
+
+
+def test_status_says_that_slots_cannot_be_used_and_why(store):
+    """With the kind that counts with most, and whether that is its limit."""
+    memory = MemoryReport(
+        slots=64,
+        usable=37,
+        budget_bytes=19 * 2**30,
+        kind="io.fetch",
+        bytes=512 * 2**20,
+        is_limit=True,
+    )
+    store.put_report(RUN.id, RunReport(memory=memory))
+    text = run("status").stdout
+    heading, line = text.partition("SLOTS BEYOND")[2].splitlines()[:2]
+    assert "MEMORY BUDGET" in heading
+    assert "37 of 64 slots can be used at once  memory_budget is 19GiB" in line
+    assert line.endswith("kind io.fetch counts with 512MiB, its limit")
+    (found,) = rows(run("status", "--json"))
+    assert found["reports"][0]["slots_beyond_memory"]["usable"] == 37
+    store.put_report(RUN.id, RunReport())
+    assert "SLOTS BEYOND" not in run("status").stdout
 
 
 def test_status_says_what_jobs_have_waited_for(store):

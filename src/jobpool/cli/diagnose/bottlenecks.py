@@ -36,6 +36,7 @@ def summary(reports: Sequence[ReportRow], now_ms: int) -> list[dict[str, Any]]:
             "kinds": msgspec.to_builtins(row.report.kinds),
             "host_signals": msgspec.to_builtins(row.report.host),
             "store_signals": msgspec.to_builtins(row.report.store),
+            "slots_beyond_memory": msgspec.to_builtins(row.report.memory),
         }
         for row in reports
     ]
@@ -64,6 +65,22 @@ def print_sizes(reports: Sequence[ReportRow], ranged: set[tuple[str, str]]) -> N
         heading("SIZES")
         for line in lines:
             print_line(*line)
+
+
+def print_memory(reports: Sequence[ReportRow]) -> None:
+    """Show where slots cannot be used at once, and why."""
+    short = [(row, row.report.memory) for row in reports if row.report.memory]
+    if short:
+        heading("SLOTS BEYOND THE MEMORY BUDGET")
+        for row, memory in short:
+            whose = f"kind {memory.kind}" if memory.kind else "a job"
+            print_line(
+                f"{row.host}, {row.pid}",
+                f"{memory.usable} of {memory.slots} slots can be used at once",
+                f"memory_budget is {size(memory.budget_bytes)}",
+                f"{whose} counts with {size(memory.bytes)}"
+                + (", its limit" if memory.is_limit else ""),
+            )
 
 
 def print_own_imports(reports: Sequence[ReportRow]) -> None:

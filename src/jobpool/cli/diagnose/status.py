@@ -295,6 +295,7 @@ def _print(seen: _Status, *, figures: bool) -> None:
         if ".." in text
     }
     bottlenecks.print_sizes(seen.reports, ranged)
+    bottlenecks.print_memory(seen.reports)
     bottlenecks.print_own_imports(seen.reports)
     _print_unserved(seen)
     _print_waiting(seen)

@@ -83,6 +83,21 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     connections_max: int | None = None
 
 
+class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Not all slots can be used at once within the memory budget."""
+
+    slots: int
+    usable: int
+    """At least, where every pool runs its kind that counts with most."""
+    budget_bytes: int
+    kind: str
+    """The kind that counts with most; "": a pool's limit, without a kind."""
+    bytes: int
+    """With what it counts."""
+    is_limit: bool = False
+    """That is its limit: too little is known of what it uses."""
+
+
 class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that a supervisor reports."""
 
@@ -90,6 +105,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kinds: Mapping[str, KindReport] = {}
     host: HostReport = HostReport()
     store: StoreReport = StoreReport()
+    memory: MemoryReport | None = None
+    """None: all slots can be used at once."""
 
     def differs(self, before: RunReport | None) -> bool:
         """Say whether it tells anything that the one before did not."""
@@ -97,6 +114,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             before is None
             or self.pools != before.pools
             or self.kinds != before.kinds
+            or self.memory != before.memory
             or _host_differs(self.host, before.host)
             or _store_differs(self.store, before.store)
         )

@@ -133,7 +133,7 @@ class Machine:
             step, self.pools, progress, running, gates=gates, usage=usage, ends=ends
         )
         self._scaling = Scaling(step, self.pools, self._starting, idle, gates)
-        self._reports = Reports(step, self.pools, gates, ends)
+        self._reports = Reports(step, self.pools, gates, ends, self._memory)
         self._fencing = Fencing(
             step, self.pools, self._dispatcher, fill=self._scaling.fill
         )

@@ -154,6 +154,14 @@ class Registry:
         )
         return kept
 
+    def memory_limits(self, pool: str) -> Mapping[str, int]:
+        """Return the memory limits of the kinds whose jobs run in a pool."""
+        return {
+            name: limits.memory_bytes
+            for (runs_in, name), limits in self._plain.items()
+            if runs_in == pool and not name.startswith(INTERNAL_PREFIX)
+        }
+
     def records(self, elsewhere: Mapping[str, str] | None = None) -> list[KindRecord]:
         """Return what is published in the store, one record per kind.
 

@@ -23,7 +23,9 @@ from collections.abc import Iterable, Mapping
 from jobpool.core.config.settings import MemoryAdmission, Settings
 from jobpool.core.events.pools import MemoryAwaited
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.pool_coverage import slots_within
 from jobpool.core.rules.policy import Rerun
+from jobpool.core.rules.run_report import MemoryReport
 from jobpool.supervisor.machine.admission.gate import Gate
 from jobpool.supervisor.machine.admission.host_memory import (
     PRESSURE_FROM,
@@ -80,6 +82,7 @@ class MemoryGate(Gate):
 
     def set(self, settings: Settings) -> None:
         """Take new settings."""
+        self._settings = settings
         self.budget_bytes = settings.memory_budget_bytes
         self._observes = settings.memory_admission is MemoryAdmission.OBSERVED
         self._seen_usual = -1
@@ -168,6 +171,38 @@ class MemoryGate(Gate):
         """Say whether less than its limit may count of a job."""
         is_never = job.policy.rerun is Rerun.NEVER
         return self._observes and not is_never and not _ran_out(job)
+
+    def report(self) -> MemoryReport | None:
+        """Return how many slots can be used at once, and why; None: all of them."""
+        registry, settings = self._step.registry, self._settings
+        if registry is None or self.budget_bytes is None:
+            return None
+        most: dict[str, tuple[int, str, bool]] = {}
+        for pool in settings.pools:
+            kinds = registry.memory_limits(pool.name)
+            needs = [
+                self._counted(kind, pool.name, limit) for kind, limit in kinds.items()
+            ]
+            most[pool.name] = max(needs, default=(pool.limits.memory_bytes, "", True))
+        found = slots_within(settings, {name: one[0] for name, one in most.items()})
+        if found is None:
+            return None
+        counted, kind, is_limit = max(most.values())
+        return MemoryReport(
+            slots=found[1],
+            usable=found[0],
+            budget_bytes=self.budget_bytes,
+            kind=kind,
+            bytes=counted,
+            is_limit=is_limit,
+        )
+
+    def _counted(self, kind: str, pool: str, limit: int) -> tuple[int, str, bool]:
+        """Return with what a kind counts, and whether that is its limit."""
+        usual = self._usual.reserved_bytes((kind, pool)) if self._observes else None
+        if usual is None or usual >= limit:
+            return limit, kind, True
+        return usual, kind, False
 
     def _need_bytes(self, job: Assigned) -> int:
         """Return what counts of a job."""

@@ -11,6 +11,7 @@ from jobpool.core.rules.run_report import KindReport, PoolReport, RunReport
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.admission.gate import Gate, what_shuts
+from jobpool.supervisor.machine.admission.memory import MemoryGate
 from jobpool.supervisor.machine.state.pool import Pool
 from jobpool.supervisor.machine.state.recent_ends import SLOT_S, RecentEnds
 from jobpool.supervisor.machine.state.step import Step
@@ -27,6 +28,7 @@ class Reports:
         pools: by name.
         gates: may keep jobs from beginning.
         ends: how attempts have ended lately.
+        memory: knows how many slots can be used at once.
     """
 
     def __init__(
@@ -35,11 +37,13 @@ class Reports:
         pools: Mapping[str, Pool],
         gates: Sequence[Gate],
         ends: RecentEnds,
+        memory: MemoryGate,
     ) -> None:
         self._step = step
         self._pools = pools
         self._gates = gates
         self._ends = ends
+        self._memory = memory
         self._next_s = 0.0
         self._last: RunReport | None = None
 
@@ -62,6 +66,7 @@ class Reports:
             kinds=self._kinds(),
             host=event.host,
             store=event.store,
+            memory=self._memory.report(),
         )
 
     def _figures(self, report: RunReport) -> SupervisorFigures:

@@ -10,7 +10,8 @@ from jobpool.core.events.pools import MemoryAwaited
 from jobpool.core.jobs.job import JobState, PastAttempt
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.policy import Policy, Rerun
-from jobpool.core.rules.run_report import HostReport
+from jobpool.core.rules.run_report import HostReport, MemoryReport
+from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.admission.host_memory import (
     PRESSURE_FROM,
@@ -237,3 +238,25 @@ def test_what_runs_may_still_take_what_the_host_has_to_spare() -> None:
     world.job("io", memory_bytes=512 * MIB)
     world.notify()
     assert fill(world) == 1
+
+
+def reported(world: World, known: int | None = None) -> MemoryReport | None:
+    """Return what the supervisor reports of its slots, in a minute."""
+    world.now_s += 60.0
+    usual = {} if known is None else {("cpu.work", "cpu"): known * MIB}
+    world.step(inp.HostSeen(host=HostReport(), usual_of_kinds=usual))
+    (command,) = world.took(cmd.Report)
+    report: MemoryReport | None = command.report.memory
+    return report
+
+
+def test_slots_that_cannot_be_used_are_reported_with_the_kind_that_counts_most() -> (
+    None
+):
+    """By its limit until it is known, then by what it has used."""
+    world = world_of(pool("cpu", 9))
+    fields = {"slots": 9, "budget_bytes": BUDGET, "kind": "cpu.work"}
+    by_limit = MemoryReport(**fields, usable=1, bytes=512 * MIB, is_limit=True)
+    assert reported(world) == by_limit
+    assert reported(world, 160) == MemoryReport(**fields, usable=5, bytes=200 * MIB)
+    assert reported(world, 80) is None
