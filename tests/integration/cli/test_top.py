@@ -10,9 +10,10 @@ import threading
 import msgspec
 import pytest
 
-from jobpool.cli.watch.top import reading
+from jobpool.cli.watch.top import watcher as watching_for
 from jobpool.cli.watch.top.glance import Glance
-from jobpool.cli.watch.top.reading import Reader, Watcher
+from jobpool.cli.watch.top.reading import Reader, count
+from jobpool.cli.watch.top.watcher import Counting, Watcher
 from jobpool.core.application.redaction import with_redaction
 from jobpool.core.clock import SystemClock
 from jobpool.core.jobs.job import Evidence, JobState, Progress
@@ -119,7 +120,7 @@ def test_what_a_kind_redacts_is_not_shown(tmp_path):
     assert "refused [redacted]" in text
     assert SECRET not in text
     reader, before = Reader(store), store.payload(job_id)
-    first, second = reader.read(), reader.read()
+    first, second = reader.read(count(store)), reader.read(count(store))
     assert before == arguments
     assert SECRET not in repr((first, second))
     store.close()
@@ -129,7 +130,7 @@ def test_a_silent_supervisor_is_named(store):
     """And its pools are served by nobody."""
     enqueue(store)
     store.begin_run(msgspec.structs.replace(RUN, id="run-2", pid=12), [], 0.0)
-    glance = Reader(store).read()
+    glance = Reader(store).read(count(store))
     assert isinstance(glance, Glance)
     assert [one for one in glance.silent if "supervisor 12 on host-1" in one]
     assert glance.alive == 1
@@ -227,25 +228,63 @@ def test_a_store_that_was_never_there_ends_it_at_once(tmp_path):
 
 
 def test_counting_takes_at_most_a_fifth_of_the_time(store, monkeypatch):
-    """Where that takes long, what runs is still read each time."""
-    now_s = [100.0]
-    monkeypatch.setattr(
-        reading.SystemClock, "monotonic_s", lambda _: now_s[0], raising=True
-    )
-    counted = []
+    """However many jobs wait."""
+    now_s, waited_s = [100.0], []
+    clock = watching_for.SystemClock
+    monkeypatch.setattr(clock, "monotonic_s", lambda _: now_s[0])
     depths = type(store).depths
 
     def slow(self):
-        counted.append(now_s[0])
         now_s[0] += 2.0
         return depths(self)
 
     monkeypatch.setattr(type(store), "depths", slow)
-    reader = Reader(store)
-    for _ in range(30):
-        reader.read()
-        now_s[0] += 1.0
-    assert counted == [100.0, 110.0, 120.0, 130.0]
+    counting = Counting(lambda: contextlib.nullcontext(store), every_s=1.0)
+
+    class Closing(threading.Event):
+        def wait(self, timeout_s):
+            waited_s.append(timeout_s)
+            self.set()
+
+    counting._closing = Closing()
+    counting._run()
+    assert waited_s == [8.0]
+    assert counting.counts.at_ms is not None
+
+
+def test_what_runs_is_read_while_what_waits_is_still_counted(tmp_path, store):
+    """A picture comes at once, and says what it lacks; keys are answered."""
+    one, release = running(store), threading.Event()
+    depths = type(store).depths
+
+    def stuck(self):
+        assert release.wait(WITHIN_S)
+        return depths(self)
+
+    def opener():
+        return contextlib.closing(open_store(url_of(tmp_path)))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(store), "depths", stuck)
+        with watching(opener) as watcher:
+            until(watcher, lambda seen: seen.glance is not None, "a glance")
+            glance = watcher.latest.glance
+            assert glance.counted_ms is None
+            assert [row.job.id for row in glance.running] == [one]
+            watcher.ask(Pause(pool="io"))
+            until(watcher, lambda seen: seen.said == "pool io paused", "an answer")
+            release.set()
+            until(watcher, lambda seen: seen.glance.counted_ms, "the counts")
+
+
+def test_a_bug_in_a_thread_ends_it_with_its_error(store):
+    """It is no silence with old figures."""
+    for broken in ("depths", "leased"):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(type(store), broken, lambda *_: 1 / 0)
+            with watching(lambda: contextlib.nullcontext(store)) as watcher:
+                wait_until(lambda w=watcher: w.failure, WITHIN_S, "the failure")
+                assert isinstance(watcher.failure, ZeroDivisionError)
 
 
 @pytest.fixture

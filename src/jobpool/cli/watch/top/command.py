@@ -17,8 +17,9 @@ from jobpool.cli.terminal.again import need_terminal
 from jobpool.cli.terminal.keys import Terminal
 from jobpool.cli.terminal.repaint import Canvas, drawn_line
 from jobpool.cli.watch.top.frame import LEAST_HEIGHT, LEAST_WIDTH, frame
-from jobpool.cli.watch.top.reading import Reader, Watcher
+from jobpool.cli.watch.top.reading import Reader, count
 from jobpool.cli.watch.top.view import Open, Quit, View, press
+from jobpool.cli.watch.top.watcher import Watcher
 from jobpool.core.units import duration_s
 
 _EVERY_MIN_S = 0.1
@@ -48,7 +49,7 @@ def top(
     view = View(wanted=only)
     if once:
         with opened(sources) as found:
-            glance = Reader(found).read()
+            glance = Reader(found).read(count(found))
         screen = console()
         width, height = screen.size if screen.is_terminal else _USUAL_SIZE
         lines = frame(

@@ -104,6 +104,8 @@ def _head(glance: Glance | None, error: str, canvas: Canvas) -> Iterator[Text]:
     stale = Text()
     if error and (old_s := (canvas.now_ms - glance.at_ms) / 1000) >= _STALE_S:
         stale = Text(f"{panes.age(old_s)} old", style="bold red")
+    elif glance.counted_ms is None:
+        stale = Text("counting what waits", style="dim")
     elif (old_s := (glance.at_ms - glance.counted_ms) / 1000) >= _STALE_S:
         stale = Text(f"counts {panes.age(old_s)} old", style="dim")
     yield apart(panes.summary(glance, canvas), stale, canvas.width)

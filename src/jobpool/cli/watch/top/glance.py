@@ -12,13 +12,18 @@ import msgspec
 
 from jobpool.core.jobs.job import Job, JobState
 from jobpool.core.rules.run_report import ReportRow
-from jobpool.core.rules.waits import WaitRow
+from jobpool.core.rules.waits import Cause, WaitRow
 from jobpool.store.records.operating import PauseRow
+from jobpool.store.records.quotas import QuotaRow
 from jobpool.store.records.reading import DepthRow, EndRow, WaitingRow
 from jobpool.store.records.runs import KindRecord, Run
 
 _SHARE_OF_CAUSE = 0.05
 """A cause that holds fewer of a pool's due jobs back is not named."""
+
+
+_OF_QUOTAS = frozenset({Cause.QUOTA, Cause.BREAKER, Cause.BUDGET})
+_NAMES_MAX = 2
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,11 +88,12 @@ class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """What is read less often, because it costs more the more jobs wait."""
 
-    at_ms: int
-    kinds: Sequence[KindRecord] = ()
+    at_ms: int | None = None
+    """None: nothing was counted yet."""
     depths: Sequence[DepthRow] = ()
     waiting: Sequence[WaitingRow] = ()
     causes: Sequence[WaitRow] = ()
+    quotas: Sequence[QuotaRow] = ()
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,8 +115,8 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     pauses: tuple[PauseRow, ...]
     dead: int
     quarantined: int
-    counted_ms: int
-    """When what waits was counted."""
+    counted_ms: int | None
+    """When what waits was counted; None: it was not yet."""
     kinds_paused: frozenset[str]
 
 
@@ -122,6 +128,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     runs: Sequence[Run]
     not_alive: Mapping[str, str]
     """By run: what shows that its supervisor is not alive; "": nothing does."""
+    kinds: Sequence[KindRecord]
     reports: Sequence[ReportRow]
     leased: Sequence[Job]
     ends: Sequence[EndRow]
@@ -131,7 +138,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 def glance_of(seen: Seen, counts: Counts) -> Glance:
     """Put together what was read."""
     living = [run for run in seen.runs if not seen.not_alive[run.id]]
-    running = tuple(_running(seen, counts))
+    running = tuple(_running(seen))
     return Glance(
         at_ms=seen.at_ms,
         url=seen.url,
@@ -157,8 +164,8 @@ def _jobs(depths: Iterable[DepthRow], *states: JobState) -> int:
     return sum(row.jobs for row in depths if row.state in states)
 
 
-def _running(seen: Seen, counts: Counts) -> Iterable[Running]:
-    kinds = {record.kind: record for record in counts.kinds}
+def _running(seen: Seen) -> Iterable[Running]:
+    kinds = {record.kind: record for record in seen.kinds}
     hosts = {run.id: run.host for run in seen.runs}
     for job in seen.leased:
         if job.started_at_ms is None:
@@ -188,7 +195,7 @@ def _pools(
                 busy=0 if pool is None else pool.busy,
             )
             hosts[name].append(host)
-    rates = _rates(seen.reports, counts.kinds, {run.id for run in living})
+    rates = _rates(seen.reports, seen.kinds, {run.id for run in living})
     paused = {one.name: one for one in seen.pauses if one.what == "pool"}
     names = {*hosts, *(row.pool for row in counts.waiting)}
     names |= {one.job.pool for one in running}
@@ -204,7 +211,7 @@ def _pools(
             blocked=sum(row.blocked for row in due),
             later=_jobs(of_pool, JobState.PENDING, JobState.WAITING),
             oldest_s=max((row.oldest_age_s for row in due), default=None),
-            causes=tuple(_causes(counts.causes, name)),
+            causes=tuple(_causes(counts, name)),
             pause=paused.get(name),
         )
 
@@ -229,13 +236,23 @@ def _rates(
     return found
 
 
-def _causes(rows: Iterable[WaitRow], pool: str) -> Iterable[tuple[str, float]]:
+def _causes(counts: Counts, pool: str) -> Iterable[tuple[str, float]]:
     """Return what a pool's due jobs wait for, with their shares; the most first."""
     jobs: Counter[str] = Counter()
-    for row in rows:
+    kinds: defaultdict[str, set[str]] = defaultdict(set)
+    for row in counts.causes:
         if row.pool == pool:
             jobs[row.cause] += row.job_s  # type: ignore[assignment]
+            kinds[row.cause].add(row.kind)
     every = sum(jobs.values())
     for cause, some in jobs.most_common():
         if some / every >= _SHARE_OF_CAUSE:
-            yield cause, some / every
+            names = _quotas(counts.quotas, kinds[cause]) if cause in _OF_QUOTAS else ()
+            yield " ".join((cause, *names)), some / every
+
+
+def _quotas(rows: Iterable[QuotaRow], kinds: set[str]) -> list[str]:
+    """Return the quotas for which most jobs wait, of those that some kinds need."""
+    short = [row for row in rows if row.waiting and kinds & set(row.kinds)]
+    short.sort(key=lambda row: -row.waiting)
+    return [row.name for row in short[:_NAMES_MAX]]
