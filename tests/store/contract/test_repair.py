@@ -19,6 +19,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.policy import Policy
 from jobpool.store.opening import open_store
+from jobpool.store.operations.flows.pruning import Searched
 from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite.result_parts import PART_BYTES
 from jobpool.store.statements.integrity import (
@@ -336,6 +337,7 @@ def undone(store):
     with suppress(Undo), store.transaction():
         yield
         raise Undo
+    store._searched = Searched()  # it has pruned nothing
 
 
 @pytest.fixture
@@ -428,7 +430,7 @@ RULES = {
 
 UNREAD = {
     *("step", "generation", "tick", "trace"),
-    *("replays", "replaced_by", "solo"),
+    *("replays", "replaced_by", "added_by", "solo"),
 }
 """Columns of features to come: nothing reads them yet, so that nothing can be hurt."""
 INFORMS = {"app_since_ms"}
