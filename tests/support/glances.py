@@ -10,7 +10,7 @@ from jobpool.core.jobs.job import Job, JobState
 from jobpool.store.records.reading import EndRow
 
 NOW_MS = 1_800_000_000_000
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
 _BLANK = dict.fromkeys(Job.__struct_fields__)
 
 
@@ -127,3 +127,100 @@ def printed(lines, *, no_color=False):
     for line in lines:
         screen.print(line)
     return screen.file.getvalue()
+
+
+def shop():
+    """Return what the manual's page shows: a shop on two hosts, with troubles."""
+    running = [
+        running_row(
+            10482117,
+            544,
+            GIB,
+            kind="report.monthly",
+            rss_bytes=921 * MIB,
+            progress=b"0.82",
+        ),
+        running_row(10482301, 72, kind="thumbnail", slot="cpu/1", progress=b"0.4"),
+        running_row(
+            10482377,
+            31.2,
+            kind="thumbnail",
+            slot="cpu/3",
+            rss_bytes=398 * MIB,
+            attempt=2,
+            progress=b'{"page":17,"of":40}',
+        ),
+        running_row(
+            10482380,
+            12,
+            GIB,
+            kind="export",
+            supervisor="run-2",
+            slot="cpu/2",
+            rss_bytes=155 * MIB,
+            progress=b'"writing rows"',
+        ),
+    ]
+    hosts = (
+        Host(run_id="run-1", size=4, busy=3),
+        Host(run_id="run-2", size=4, busy=1),
+    )
+    cpu = pool_row(
+        running=running,
+        hosts=tuple(
+            Host(run_id=run, size=size, busy=busy) for run, size, busy in hosts
+        ),
+        ends_per_s=12.0,
+        due=340,
+        later=12,
+        oldest_s=192.0,
+        causes=(("slots", 0.9), ("memory", 0.1)),
+    )
+    io = pool_row(
+        "io",
+        16,
+        9,
+        ends_per_s=402.0,
+        due=12_040,
+        blocked=9632,
+        later=88_000,
+        oldest_s=8.0,
+        causes=(("quota stripe", 0.8), ("slots", 0.2)),
+    )
+    mail = pool_row("mail", hosts=(), due=17, oldest_s=3720.0, causes=(("slots", 1.0),))
+    deaths = [
+        end_row(
+            10482290,
+            kind="thumbnail",
+            attempt=1,
+            state="pending",
+            reason="killed at 512.3MiB, over its memory limit of 512MiB",
+            finished_at_ms=NOW_MS - 2_000,
+        ),
+        end_row(
+            10481111,
+            kind="pay",
+            attempt=5,
+            outcome="failed",
+            reason="raised VendorDown: no answer within 20s; failure 5 of 5",
+            finished_at_ms=NOW_MS - 14_000,
+        ),
+        end_row(
+            10480004,
+            kind="scan",
+            state="quarantined",
+            outcome="crashed",
+            reason="killed by SIGSEGV (Segmentation fault); crash 3 of 3",
+            finished_at_ms=NOW_MS - 65_000,
+        ),
+    ]
+    return glance(
+        running,
+        deaths,
+        (cpu, io, mail),
+        url="sqlite:////srv/shop/jobpool.db",
+        alive=2,
+        begun=9,
+        dead=3,
+        quarantined=1,
+    )

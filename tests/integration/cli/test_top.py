@@ -335,3 +335,18 @@ def test_it_can_be_suspended_and_goes_on(tmp_path, store):
         screen.until(r"(?s)\x1b\[\?1049l.*STOPPED.*\x1b\[\?1049h.*shop.thumbnail")
         screen.press("q")
         assert screen.exit_code() == 0
+
+
+def test_a_terminal_that_is_gone_ends_it(screen):
+    """Nobody is left behind who reads a store for a window that was closed."""
+    screen.until("shop.thumbnail")
+    screen.hang_up()
+    assert screen.exit_code() == 0
+
+
+def test_without_a_store_it_says_so_as_any_command(tmp_path):
+    """On the screen that was there before."""
+    (tmp_path / "empty").mkdir()
+    with shown(tmp_path / "empty", TOP) as screen:
+        assert screen.exit_code() == 4
+        assert re.search(r"1049l(?s:.*)Error: .*jobpool.db", screen.told)

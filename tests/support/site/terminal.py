@@ -29,6 +29,8 @@ class Screen:
         self.told = ""
 
     def read(self):
+        if self.fd is None:
+            return self.told
         with contextlib.suppress(BlockingIOError, OSError):
             while data := os.read(self.fd, 65536):
                 self.told += data.decode("utf-8", "replace")
@@ -41,6 +43,11 @@ class Screen:
 
     def press(self, keys):
         os.write(self.fd, keys.encode())
+
+    def hang_up(self):
+        """Close the terminal, as a window is closed."""
+        os.close(self.fd)
+        self.fd = None
 
     def exit_code(self):
         def ended():
@@ -62,4 +69,5 @@ def shown(*given):
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(screen.pid, signal.SIGKILL)
             os.waitpid(screen.pid, 0)
-        os.close(screen.fd)
+        if screen.fd is not None:
+            os.close(screen.fd)

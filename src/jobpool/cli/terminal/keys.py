@@ -127,12 +127,18 @@ class Terminal:
         return list(keys_in(text))
 
     def write(self, text: str) -> None:
-        """Write to the screen."""
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        """Write to the screen; nothing, once it is gone."""
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except OSError:
+            self.is_ended = True
 
     def _read(self) -> str:
-        data = os.read(self._input, 4096)
+        try:
+            data = os.read(self._input, 4096)
+        except OSError:
+            data = b""
         if not data:
             self.is_ended = True  # the terminal is gone
         return self._decoder.decode(data)
@@ -154,7 +160,8 @@ class Terminal:
 
     def _give_back(self) -> None:
         self.write(_LEAVE)
-        termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
+        with suppress(termios.error):  # it is gone
+            termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
 
     def _suspend(self) -> None:
         """Stop as any program does at Ctrl-Z, and go on when told to."""

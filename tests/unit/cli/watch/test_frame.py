@@ -10,6 +10,7 @@ from jobpool.cli.watch.top.frame import frame
 from jobpool.cli.watch.top.glance import Host
 from jobpool.cli.watch.top.panes import number
 from jobpool.cli.watch.top.view import BINDINGS, Ask, Pane, View
+from jobpool.manual import pages
 from jobpool.operations.queue import Pause
 from jobpool.store.records.operating import PauseRow
 from support.glances import (
@@ -21,6 +22,7 @@ from support.glances import (
     pool_row,
     printed,
     running_row,
+    shop,
 )
 
 EVIL = "\x1b[2J\x9b1m\u202e\nforged \x07"
@@ -202,3 +204,11 @@ def test_the_help_has_each_key():
 def test_counts_are_short(value, shown):
     """At most six characters."""
     assert number(value) == shown
+
+
+def test_the_manuals_picture_is_what_is_drawn():
+    """Line by line."""
+    page = pages.text_of("watching")
+    shown = re.search(r"```text\n(.*?)\n```", page, re.DOTALL)[1].splitlines()
+    drawn = lines_of(shop(), View(), 100, 22)
+    assert shown == [line for line in drawn if line]
