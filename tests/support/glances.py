@@ -167,9 +167,7 @@ def shop():
     )
     cpu = pool_row(
         running=running,
-        hosts=tuple(
-            Host(run_id=run, size=size, busy=busy) for run, size, busy in hosts
-        ),
+        hosts=hosts,
         ends_per_s=12.0,
         due=340,
         later=12,
