@@ -13,10 +13,13 @@ from jobpool.core.rules.admission import Admission
 from jobpool.errors import QueueFull
 from jobpool.store.postgres.store import WAKES_AT_ONCE
 from jobpool.store.records.operating import Filter
-from support.store.storing import KINDS, begin_run, new_job
+from support.store.flows import settle_all, step, store_flow
+from support.store.storing import KINDS, begin_run, lease, new_job
 
 TRIPS_MAX = 3
 """For a lease or an enqueue: begin and read; change; commit."""
+HOP_TRIPS_MAX = 12
+"""Of a lease that folds, after a renewal."""
 AFTER_A_CHECK_S = 0.2
 """A check of the queue's depth is valid for less."""
 
@@ -121,3 +124,15 @@ def test_a_late_depth_check_still_refuses_the_job(store_factory, monkeypatch):
     with pytest.raises(QueueFull, match="holds 3 unfinished jobs of at most 3"):
         store.enqueue([new_job()])
     assert store.count(Filter()) == 3
+
+
+def test_the_next_step_of_a_flow_is_leased_in_few_trips(queue, tmp_path):
+    """What a fold writes goes along with what it reads next."""
+    settle_all(queue)
+    store_flow(queue, step(0), *(step(n, n - 1) for n in range(1, 9)))
+    assert [settle_all(queue) for _ in range(7)] == [[n] for n in range(7)]
+    with traced(queue, tmp_path / "trace") as lines:
+        (leased,) = lease(queue)
+    assert queue.flow_of(leased.id).number == 7
+    assert completed(lines)[-1] == "COMMIT"
+    assert trips(lines) <= HOP_TRIPS_MAX

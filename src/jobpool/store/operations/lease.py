@@ -172,7 +172,7 @@ class Leasing(SuspectChoosing, ABC):
             opened=folded.opened,
         )
 
-    def _folded(self, session: Session, facts: _Facts, now_ms: int) -> Folded:
+    def _folded(self, session: OwnSession, facts: _Facts, now_ms: int) -> Folded:
         """Fold flows, if something may be noted: also an expiry of just now."""
         if not (facts.has_flow_notes or facts.has_expired):
             return Folded()

@@ -51,8 +51,10 @@ from jobpool.store.operations.flows.rows import (
 )
 from jobpool.store.records.flows import Folded
 from jobpool.store.statements.parameters import as_json
-from jobpool.store.statements.session import Database, Session
+from jobpool.store.statements.session import Database, OwnSession, Query, Row
 
+_LIVE = frozenset((StepState.READY, StepState.SKIPPING))
+_UNENDED = _LIVE | {StepState.CLOSED}
 FOLD_STEPS = 1000
 """So many notes one fold takes; it opens, and it cancels, as many members."""
 
@@ -85,7 +87,7 @@ class Folding:
 
 
 def fold(
-    session: Session,
+    session: OwnSession,
     now_ms: int,
     contested: Contested | None,
     note: Note,
@@ -100,11 +102,14 @@ def fold(
         note: told of flows with damaged rows.
         limit: how many notes at most, and how many members to open and to cancel.
     """
+    noted, overdue = session.ask(
+        ("flow_noted", {"limit": limit}),
+        ("flow_overdue", {"now_ms": now_ms, "limit": limit}),
+    )
     notes = [
         (note_id, step, flow if type(flow) is int else None)
-        for note_id, step, flow in session.rows("flow_noted", limit=limit)
+        for note_id, step, flow in noted
     ]
-    overdue = session.rows("flow_overdue", now_ms=now_ms, limit=limit)
     wanted = {flow for *_, flow in (*notes, *overdue) if type(flow) is int}
     if not notes and not wanted:
         return Folded()
@@ -113,15 +118,15 @@ def fold(
         found = session.rows(contested.lock, flows=as_json(sorted(wanted)))
         mine = {flow for (flow,) in found}
     done = [note_id for note_id, _, flow in notes if flow is None or flow in mine]
-    if done:
-        session.run("delete_flow_notes", notes=as_json(done))
     is_short = len(notes) == limit or len(overdue) == limit or mine != wanted
     steps = {step for _, step, flow in notes if flow in mine}
     steps |= {step for step, flow in overdue if flow in mine}
-    if not mine:
-        return Folded(is_short=is_short)
-    work = _Fold(session, now_ms, mine, limit, contested=contested)
-    work.run(steps)
+    work = _Fold(session, now_ms, limit, contested=contested)
+    if done:
+        work.put_off("delete_flow_notes", notes=as_json(done))
+    if mine:
+        work.run(mine, steps)
+    work.flush()
     if work.damaged:
         repair_flows(session, work.damaged, now_ms, note)
     return Folded(
@@ -131,22 +136,29 @@ def fold(
     )
 
 
+def _looks(steps: Collection[int]) -> tuple[Query, Query]:
+    """Return the queries for what `_Fold._look` needs of steps."""
+    given = {"steps": as_json(steps)}
+    return ("flow_steps", given), ("steps_before", given)
+
+
 class _Fold:
     """One fold.
+
+    Writes whose answer says nothing are put off, and sent along with the next query:
+    over a network a round trip takes longer than either.
 
     Args:
         session: in its transaction.
         now_ms: the store's clock.
-        flows: whose notes were taken; nobody else changes them.
         limit: how many steps, and how many members.
         contested: see `Folding._CONTESTED`.
     """
 
     def __init__(
         self,
-        session: Session,
+        session: OwnSession,
         now_ms: int,
-        flows: Iterable[int],
         limit: int,
         *,
         contested: Contested | None,
@@ -159,12 +171,10 @@ class _Fold:
         self._to_open = limit
         self._to_cancel = limit
         self.damaged: set[int] = set()
+        self._ahead: list[Query] = []
         self._heads: dict[int, Head] = {}
-        for row in session.rows("flow_heads", flows=as_json(flows)):
-            if (head := read_head(row)) is None:
-                self._spoil(row[0])
-            elif head.state is not FlowState.BUILDING:
-                self._heads[head.id] = head
+        self._left: dict[int, int] = {}
+        """Plain steps that were seen and have not ended, and their flows."""
         self.pools: set[str] = set()
         self.is_short = False
         self.has_canceled = False
@@ -174,39 +184,85 @@ class _Fold:
         self.damaged.add(flow)
         self._heads.pop(flow, None)
 
-    def run(self, steps: Collection[int]) -> None:
-        """Look at steps, at what follows, and at whether their flows have ended."""
+    def put_off(self, name: str, **parameters: Any) -> None:
+        """Run a statement along with the next one."""
+        self._ahead.append((name, parameters))
+
+    def flush(self) -> None:
+        """Run what was put off."""
+        if self._ahead:
+            self._ask()
+
+    def _ask(self, *queries: Query) -> list[list[Row]]:
+        """Run queries after what was put off; return the rows of each."""
+        ahead, self._ahead = self._ahead, []
+        return self._session.ask(*ahead, *queries)[len(ahead) :]
+
+    def _rows(self, name: str, **parameters: Any) -> list[Row]:
+        return self._ask((name, parameters))[0]
+
+    def run(self, flows: Iterable[int], steps: Collection[int]) -> None:
+        """Look at steps, at what follows, and at whether their flows have ended.
+
+        Args:
+            flows: whose notes were taken; nobody else changes them.
+            steps: of these.
+        """
         todo = set(steps)
+        chosen = self._chosen(todo)
+        heads, *found = self._ask(
+            ("flow_heads", {"flows": as_json(flows)}), *_looks(chosen)
+        )
+        for row in heads:
+            if (head := read_head(row)) is None:
+                self._spoil(row[0])
+            elif head.state is not FlowState.BUILDING:
+                self._heads[head.id] = head
+        todo |= self._look(*found)
         while True:
             while todo and self._steps_left > 0:
-                chosen = sorted(todo)[: self._steps_left]
-                todo -= {*chosen}
-                self._steps_left -= len(chosen)
-                todo |= self._look(chosen)
+                todo |= self._look(*self._ask(*_looks(self._chosen(todo))))
             if todo or not (todo := self._end()):
                 break
         self._again(todo)
 
+    def _chosen(self, todo: set[int]) -> list[int]:
+        """Take the steps to be looked at next."""
+        chosen = sorted(todo)[: self._steps_left]
+        todo -= {*chosen}
+        self._steps_left -= len(chosen)
+        return chosen
+
     def _again(self, steps: Collection[int]) -> None:
         """Have another fold look at steps."""
         if steps:
-            self._session.run("note_steps", steps=as_json(steps))
+            self.put_off("note_steps", steps=as_json(steps))
             self.is_short = True
 
-    def _look(self, chosen: Sequence[int]) -> set[int]:
-        """Do what follows for some steps; return those that may follow them."""
+    def _look(self, found: Sequence[Row], before: Sequence[Row]) -> set[int]:
+        """Do what follows for some steps; return those that may follow them.
+
+        Args:
+            found: rows of flow_steps.
+            before: rows of steps_before, for those that are closed.
+        """
         seen = []
-        for row in self._session.rows("flow_steps", steps=as_json(chosen)):
+        for row in found:
             if row[1] in self._heads:
                 if step := read_step(row):
                     seen.append(step)
                 else:
                     self._spoil(row[1])
-        changed = self._decide([s for s in seen if s.state is StepState.CLOSED])
-        seen = [step for step in seen if step.flow in self._heads]
-        todo = {step.id for step, _ in changed}
-        live = [s for s in seen if s.state in {StepState.READY, StepState.SKIPPING}]
-        todo |= self._act(live)
+        changed = self._decide([s for s in seen if s.state is StepState.CLOSED], before)
+        changes = {step.id: next_ for step, next_ in changed}
+        seen = [
+            step._replace(state=next_.state, failed=next_.failed)
+            if (next_ := changes.get(step.id))
+            else step
+            for step in seen
+            if step.flow in self._heads
+        ]
+        live = [s for s in seen if s.state in _LIVE]
         ends = [
             (step, next_)
             for step in live
@@ -219,31 +275,37 @@ class _Fold:
                 )
             )
         ]
-        self._set([*changed, *ends])
-        return todo | self._follow(ends)
+        over = {step.id for step, _ in ends}
+        self._set([*(one for one in changed if one[0].id not in over), *ends])
+        for step in seen:
+            if step.hook is None and step.state in _UNENDED:
+                self._left[step.id] = step.flow
+        for step_id in over:
+            self._left.pop(step_id, None)
+        return self._act(live) | self._follow(ends)
 
-    def _decide(self, closed: Sequence[Seen]) -> list[tuple[Seen, Next]]:
+    def _decide(
+        self, closed: Sequence[Seen], before: Iterable[Row]
+    ) -> list[tuple[Seen, Next]]:
         """Return which closed plain steps do not stay so."""
-        candidates = [
-            step
+        candidates = {
+            step.id: step
             for step in closed
             if step.hook is None
             and (head := self._heads.get(step.flow))
             and head.state is FlowState.OPEN
-        ]
-        if not candidates:
-            return []
+        }
         edges = defaultdict[int, list[Before]](list)
-        ids = as_json(step.id for step in candidates)
-        flow_of = {step.id: step.flow for step in candidates}
-        for to, *columns in self._session.rows("steps_before", steps=ids):
-            if before := read_before(columns):
-                edges[to].append(before)
+        for to, *columns in before:
+            if (step := candidates.get(to)) is None:
+                continue
+            if edge := read_before(columns):
+                edges[to].append(edge)
             else:
-                self._spoil(flow_of[to])
+                self._spoil(step.flow)
         return [
             (step, next_)
-            for step in candidates
+            for step in candidates.values()
             if (head := self._heads.get(step.flow))
             and (next_ := opened(edges[step.id], head.ending))
         ]
@@ -269,7 +331,7 @@ class _Fold:
             if self._heads[step.flow].ending is Ending.CANCEL and step.hook is None
         ]
         if stopped:
-            self._session.run("stop_members", steps=as_json(stopped))
+            self.put_off("stop_members", steps=as_json(stopped))
         return self._cancel(over, stopped) if over else set()
 
     def _over(self, step: Seen) -> str | None:
@@ -286,7 +348,7 @@ class _Fold:
     def _open(self, steps: Sequence[int]) -> None:
         """Let members begin."""
         if self._to_open:
-            found = self._session.rows(
+            found = self._rows(
                 "open_members",
                 steps=as_json(steps),
                 now_ms=self._now_ms,
@@ -309,6 +371,7 @@ class _Fold:
         steps = {step.id for step, _ in over}
         count = 0
         if self._to_cancel:
+            self.flush()
             count = self._session.run(
                 "cancel_members",
                 rows=as_json((step.id, why) for step, why in over),
@@ -323,7 +386,7 @@ class _Fold:
         if self._missed:
             # What somebody else held was passed over. What runs leaves a note.
             given = {"steps": as_json(steps), "stopped": as_json(stopped)}
-            missed = self._session.rows(self._missed, **given)
+            missed = self._rows(self._missed, **given)
             self._again([step for (step,) in missed])
         return steps if count else set()
 
@@ -344,7 +407,7 @@ class _Fold:
 
     def _store(self, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
-            self._session.run("set_steps", rows=as_json(rows))
+            self.put_off("set_steps", rows=as_json(rows))
 
     def _follow(self, ends: Sequence[tuple[Seen, Next]]) -> set[int]:
         """Return the steps after those that have ended; end flows that have failed."""
@@ -355,7 +418,7 @@ class _Fold:
         after: set[int] = set()
         ids = as_json(step.id for step, _ in plain)
         flow_of = {step.id: step.flow for step, _ in plain}
-        for from_, to, value in self._session.rows("edges_out", steps=ids):
+        for from_, to, value in self._rows("edges_out", steps=ids):
             if (when := read_when(value)) and type(to) is int:
                 out[from_].append(when)
                 after.add(to)
@@ -375,12 +438,12 @@ class _Fold:
     def _stop(self, flows: Collection[int]) -> set[int]:
         """Let nothing more of flows begin; return steps to be looked at for that."""
         given = as_json(flows)
-        self._session.run("set_ending", flows=given, ending=Ending.FAIL)
+        self.put_off("set_ending", flows=given, ending=Ending.FAIL)
         for flow in flows:
             self._heads[flow] = self._heads[flow]._replace(ending=Ending.FAIL)
-        rows = self._session.rows("unended_steps", flows=given, limit=self._limit)
+        rows = self._rows("unended_steps", flows=given, limit=self._limit)
         if len(rows) == self._limit:
-            self._session.run("note_flows", flows=given)
+            self.put_off("note_flows", flows=given)
             self.is_short = True
         return {step for (step,) in rows}
 
@@ -390,7 +453,10 @@ class _Fold:
         Returns:
             The hooks to be looked at.
         """
-        rows = self._session.rows("flows_left", flows=as_json(self._heads))
+        asked = self._heads.keys() - self._left.values()
+        if not asked:
+            return set()
+        rows = self._rows("flows_left", flows=as_json(sorted(asked)))
         ends = {
             flow: end_of(self._heads[flow].ending, any_failed=bool(any_failed))
             for flow, has_plain, _, any_failed in rows
@@ -398,13 +464,13 @@ class _Fold:
         }
         over = [(flow, ends[flow]) for flow, _, has_any, _ in rows if not has_any]
         if over:
-            self._session.run("end_flows", rows=as_json(over), now_ms=self._now_ms)
+            self.put_off("end_flows", rows=as_json(over), now_ms=self._now_ms)
             for flow, _ in over:
                 del self._heads[flow], ends[flow]
         open_ = [f for f in ends if self._heads[f].state is FlowState.OPEN]
         if not open_:
             return set()
-        rows = self._session.rows("closed_hooks", flows=as_json(open_))
+        rows = self._rows("closed_hooks", flows=as_json(open_))
         read = [(step, flow, read_hook(hook)) for step, flow, hook in rows]
         for _, flow, hook in read:
             if hook is None:

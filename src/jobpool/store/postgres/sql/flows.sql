@@ -200,8 +200,8 @@ WHERE s.id = ANY (
 )
 
 -- name: steps_before
--- Edges to steps: to, state and failed of the step before, when. Of one that surely stays
--- closed only that: a step before 10,000 others would be read with all its edges whenever
+-- Edges to closed steps: to, state and failed of the step before, when. Of one that surely
+-- stays so only that: a step before 10,000 others would be read with all its edges whenever
 -- one of them ends. It is found among a few steps of its flow that have not ended.
 WITH given AS MATERIALIZED (
   SELECT
@@ -225,6 +225,7 @@ WITH given AS MATERIALIZED (
   WHERE s.id = ANY (
     ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(steps)s::jsonb))
   )
+    AND s.state || '' = 'closed'
 )
 SELECT g.id, 'closed', false, 'finished' FROM given AS g WHERE g.waits
 UNION ALL

@@ -169,8 +169,8 @@ FROM json_each(:steps) AS wanted
 CROSS JOIN jobpool_steps AS s ON s.id = wanted.value
 
 -- name: steps_before
--- Edges to steps: to, state and failed of the step before, when. Of one that surely stays
--- closed only that: a step before 10,000 others would be read with all its edges whenever
+-- Edges to closed steps: to, state and failed of the step before, when. Of one that surely
+-- stays so only that: a step before 10,000 others would be read with all its edges whenever
 -- one of them ends. It is found among a few steps of its flow that have not ended.
 WITH given (id, waits) AS MATERIALIZED (
   SELECT
@@ -187,6 +187,7 @@ WITH given (id, waits) AS MATERIALIZED (
     )
   FROM json_each(:steps) AS wanted
   CROSS JOIN jobpool_steps AS s ON s.id = wanted.value
+  WHERE s.state || '' = 'closed'
 )
 SELECT g.id, 'closed', 0, 'finished' FROM given AS g WHERE g.waits
 UNION ALL
