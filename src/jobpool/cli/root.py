@@ -42,6 +42,7 @@ _COMMANDS = {
     "show": _Command(
         "jobs.show.command:show", "Show one job: reason, figures, stack, output."
     ),
+    "logs": _Command("watch.logs:logs", "Print what jobs have written, or write now."),
     "status": _Command(
         "diagnose.status:status", "Show supervisors, pools and waiting jobs."
     ),

@@ -428,6 +428,11 @@ def current() -> Current:
     return _State.current
 
 
+def entered() -> Current | None:
+    """Return the attempt that runs in this process, or None."""
+    return _State.current
+
+
 def enter(channel: Channel | None, current: Current | None) -> None:
     """Set what this process runs; for the child and the testing tools only."""
     _State.channel = channel

@@ -28,6 +28,7 @@ from jobpool.core.application import current as running
 from jobpool.errors import AppError, ResultTooLarge, SoftMemory, SoftTimeout
 from jobpool.sandbox.app_loader import Application, load_application
 from jobpool.sandbox.cgroups import cgroup
+from jobpool.sandbox.child import log_context
 from jobpool.sandbox.child.arguments import with_results
 from jobpool.sandbox.child.channel import AttemptChannel
 from jobpool.sandbox.child.closed_channel import ClosedChannel
@@ -189,6 +190,7 @@ class Child:
             inherited.load.app, inherited.load.directory
         )
         setup.set_limits(lockdown.data_bound_bytes(self._go))
+        log_context.install()  # around what the application has set at its import
         application.start_child()
         state = AfterAttempt if self._go.is_for_one else Baseline
         self._baseline = state(self._fds.output, self._fds.stack, scratch)
@@ -316,6 +318,7 @@ class Child:
             snoozes=job.snoozes,
         )
         running.enter(channel, current)
+        log_context.bind()
         context = contextvars.copy_context()
         if job.soft_timeout_s is not None:
             # The supervisor's clock decides; this only keeps a signal meant for the

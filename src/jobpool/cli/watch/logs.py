@@ -1,0 +1,201 @@
+"""`jobpool logs`: what jobs have written to stdout and stderr, and what they write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import click
+
+from jobpool.cli.context import opened, own_sources
+from jobpool.cli.flags import JobName, store_flags, unredacted_flag
+from jobpool.cli.jobs.selection import id_of
+from jobpool.core.application.codec import is_encoded
+from jobpool.core.jobs.job import FINISHED, Job, JobState
+from jobpool.core.safe_text import lines
+from jobpool.errors import JobNotFound
+from jobpool.operations.redaction import Redactor
+from jobpool.store.protocol import Store
+from jobpool.store.records.operating import Filter
+
+EVERY_S = 0.5
+"""Running attempts write what they have said about once a second."""
+_TEXT_MAX = 100_000
+_LEASED_MAX = 1000
+_Key = tuple[int, int]
+"""A job and one of its attempts."""
+_LOST = "[… lines that were not seen in time]"
+
+
+@click.command()
+@click.argument("job_id", metavar="[ID]", type=JobName(), required=False)
+@click.option("--kind", metavar="KIND", help="Or: the newest jobs of a kind.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=20,
+    show_default=True,
+    help="With --kind: so many jobs.",
+)
+@click.option(
+    "--follow",
+    "-f",
+    is_flag=True,
+    help="Go on with what running jobs write: until the job has ended, or Ctrl-C.",
+)
+@unredacted_flag
+@store_flags
+def logs(
+    *,
+    job_id: int | str | None,
+    kind: str | None,
+    limit: int,
+    follow: bool,
+    unredacted: bool,
+    store: str | None,
+    config: str | None,
+) -> None:
+    """Print what jobs have written to stdout and stderr.
+
+    Of attempts that did not succeed, and of successful ones where `keep_output` is
+    "all", the last part is stored; of running ones the last 8 KiB, as of a second ago.
+    """
+    if (job_id is None) == (kind is None):
+        raise click.UsageError("name a job by its ID, or a kind with --kind")
+    with opened(own_sources(store, config)) as found:
+        redactor = Redactor(found, found.kinds(), is_off=unredacted)
+        if kind is not None:
+            _of_kind(found, redactor, kind, limit, follow=follow)
+            return
+        number = id_of(found, job_id) if job_id is not None else 0
+        job = found.get(number)
+        if job is None:
+            raise JobNotFound(f"there is no job {job_id}; it may have been pruned")
+        _stored(found, redactor, job, prefix="", live=not follow)
+        if follow:
+            _follow(found, redactor, lambda: _unless_over(found, number), named=False)
+
+
+def _of_kind(
+    store: Store, redactor: Redactor, kind: str, limit: int, *, follow: bool
+) -> None:
+    """Print what the newest jobs of a kind have written, oldest of them first."""
+    for job in reversed(store.find(Filter(kind=kind), limit)):
+        _stored(store, redactor, job, prefix=f"{job.id} | ", live=not follow)
+    if follow:
+        _follow(
+            store,
+            redactor,
+            lambda: [one for one in store.leased(_LEASED_MAX) if one.kind == kind],
+            named=True,
+        )
+
+
+def _stored(
+    store: Store, redactor: Redactor, job: Job, *, prefix: str, live: bool
+) -> None:
+    """Print what is stored of a job's attempts; *live*: of a running one as well."""
+    redaction = redactor.of(job)
+    texts = [
+        one.output for one in redaction.attempts(store.attempts(job.id)) if one.output
+    ]
+    kept = redaction.kept(store.kept_output(job.id))
+    if kept is not None and kept.output:
+        texts.append(kept.output)
+    if live and job.state is JobState.LEASED:
+        texts.append(redaction.text(store.output(job.id)) or "")
+    for text in texts:
+        if job.codec is not None and is_encoded(text):
+            _say(f"[encoded by {job.codec}]", prefix)
+        else:
+            _say(text, prefix)
+
+
+def _unless_over(store: Store, job_id: int) -> list[Job] | None:
+    """Return the job; None: it has ended, or is gone."""
+    job = store.get(job_id)
+    return None if job is None or job.state in FINISHED else [job]
+
+
+def _follow(
+    store: Store,
+    redactor: Redactor,
+    jobs: Callable[[], Sequence[Job] | None],
+    *,
+    named: bool,
+) -> None:
+    """Print what running jobs write.
+
+    Args:
+        store: has the jobs.
+        redactor: hides what their kinds hide.
+        jobs: returns those that are followed; None: it is over.
+        named: each line begins with its job's number.
+    """
+    seen: dict[_Key, str] = {}
+    while (following := jobs()) is not None:
+        running = {(job.id, job.attempt) for job in following}
+        ended = [key for key in seen if key not in running]
+        _say_ends(store, redactor, ended, seen, named)
+        for job in following:
+            text = redactor.of(job).text(store.output(job.id)) or ""
+            key = job.id, job.attempt
+            _say(added(seen.get(key, ""), text), _prefix(job.id, named))
+            seen[key] = text
+        time.sleep(EVERY_S)
+    _say_ends(store, redactor, list(seen), seen, named)
+
+
+def _prefix(job_id: int, named: bool) -> str:  # noqa: FBT001 - passed on as it came
+    return f"{job_id} | " if named else ""
+
+
+def _say_ends(
+    store: Store,
+    redactor: Redactor,
+    ended: Sequence[_Key],
+    seen: dict[_Key, str],
+    named: bool,  # noqa: FBT001 - passed on as it came
+) -> None:
+    """Print what attempts that have ended wrote since they were last looked at."""
+    for key in ended:
+        before, job = seen.pop(key), store.get(key[0])
+        if job is None:
+            continue
+        redaction = redactor.of(job)
+        texts = {
+            one.attempt: one.output
+            for one in redaction.attempts(store.attempts(job.id))
+        }
+        kept = redaction.kept(store.kept_output(job.id))
+        if kept is not None:
+            texts[kept.attempt] = kept.output
+        text = texts.get(key[1])
+        if text and not (job.codec is not None and is_encoded(text)):
+            _say(added(before, text), _prefix(job.id, named))
+
+
+def added(before: str, now: str) -> str:
+    """Return what of a tail is new since it was last seen.
+
+    The tail moves: what was seen may have left it at its beginning. Where nothing of it
+    is left, some was not seen in time, and a line says so.
+    """
+    if not before:
+        return now
+    for length in range(min(len(before), len(now)), 0, -1):
+        if before.endswith(now[:length]):
+            return now[length:]
+    return f"{_LOST}\n{now}" if now else ""
+
+
+def _say(text: str, prefix: str) -> None:
+    """Print lines; what a terminal would obey is made harmless."""
+    for line in _lines(text):
+        click.echo(f"{prefix}{line}")
+
+
+def _lines(text: str) -> Iterator[str]:
+    shown = lines(text.rstrip("\n"), _TEXT_MAX)
+    if shown:
+        yield from shown.split("\n")
