@@ -156,7 +156,7 @@ FLOW_BUGS = (
         (
             Edit(
                 "store/operations/flows/pruning.py",
-                "        again = _old(session, retention, now_ms, limit)\n",
+                "        again = old_flows(session, retention, now_ms, limit)\n",
                 "        again = found\n",
             ),
         ),
