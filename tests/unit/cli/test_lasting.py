@@ -73,17 +73,25 @@ def test_it_says_how_far_it_is_and_is_gone_at_the_end(screen):
 
 def test_what_is_printed_meanwhile_stands_above_it(screen):
     """On either stream, whole; the bar waits until a line has ended."""
-    with screen.lasting("retry", after_s=0.0):
+    asked = []
+
+    def count():
+        asked.append(None)
+        return 0, None
+
+    with screen.lasting("retry", count, after_s=0.0):
         screen.until("retry  ")
         click.echo("one line")
         click.echo("another", err=True)
         screen.until("another")
         click.echo("half a ", nl=False)
-        screen.until("half a ")
-        seen = len(screen.read())
+        wanted = len(asked) + 3
+        wait_until(lambda: len(asked) >= wanted, 10, "turns of the bar")
+        assert screen.read().endswith("half a ")
         click.echo("line")
         screen.until("half a line")
-        wait_until(lambda: "retry" in screen.read()[seen:], 30, "the bar")
+        seen = len(screen.read())
+        wait_until(lambda: "retry" in screen.read()[seen:], 10, "the bar")
     for line in ("one line", "another", "half a line"):
         assert re.search(rf"(^|\x1b\[2K|\n){line}\r\n", screen.told), line
 

@@ -86,7 +86,7 @@ def test_what_jobs_and_people_wrote_controls_no_terminal():
 def test_a_terminal_without_unicode_gets_ascii():
     """Also where a text was cut."""
     view = View(asked=Ask("Pause?", Pause(pool="cpu")))
-    for one in (view, View(), View(pane=Pane.POOLS)):
+    for one in (view, View(), View(pane=Pane.POOLS), View(helped=True)):
         text = "".join(lines_of(BUSY, one, 80, 24, ascii_only=True))
         assert text.isascii(), text
 
@@ -181,7 +181,8 @@ def test_a_pool_says_what_its_due_jobs_wait_for():
 
 def test_the_help_has_each_key():
     """And the last line has those that fit the pane."""
-    text = "\n".join(lines_of(glance(), View(helped=True)))
+    text = "\n".join(lines_of(glance(), View(helped=True), 80, 24))
+    assert "audit trail" in text, "all of it, on the smallest usual terminal"
     assert all(one.does in text for one in BINDINGS)
     assert "c cancel" in lines_of(BUSY, View())[-1]
     assert "c cancel" not in lines_of(BUSY, View(pane=Pane.POOLS))[-1]

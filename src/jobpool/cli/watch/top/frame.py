@@ -23,9 +23,10 @@ from jobpool.cli.watch.top.view import (
 from jobpool.core.event_lines import iso_time
 from jobpool.core.safe_text import one_line
 
-_DEATHS_MAX = 9
-_DEATHS_SHARE = 4
-"""What died gets at most this fraction of the lines."""
+_DEATHS_SHARE = 3
+"""What died gets at most this fraction of the lines,"""
+_OTHERS_LEAST = 16
+"""and leaves so many to the rest, but for two."""
 _ALARMS_MAX = 3
 _STALE_S = 3.0
 """Figures that are older say so."""
@@ -64,7 +65,7 @@ def frame(
     foot = [_last_line(view, canvas)] if has_keys else []
     room = height - len(head) - len(foot)
     if view.helped:
-        body = _help()
+        body = _help(canvas)
     elif view.opened is not None:
         body = _opened(view, width, room)
     elif glance is None:
@@ -131,7 +132,7 @@ def _alarms(glance: Glance) -> Iterator[Text]:
 
 def _panes(glance: Glance, view: View, room: int, canvas: Canvas) -> list[Text]:
     rows = rows_of(glance, view)
-    most = min(_DEATHS_MAX, max(2, room // _DEATHS_SHARE))
+    most = max(2, min(room // _DEATHS_SHARE, room - _OTHERS_LEAST))
     of_deaths = 2 + min(most, max(1, len(rows.deaths)))
     of_pools = 2 + min(max(1, len(rows.pools)), max(1, (room - of_deaths) // 2 - 2))
     of_running = room - of_deaths - of_pools
@@ -207,12 +208,14 @@ def _last_line(view: View, canvas: Canvas) -> Text:
     return apart(left, right, canvas.width)
 
 
-def _help() -> list[Text]:
+def _help(canvas: Canvas) -> list[Text]:
+    brief, idle = panes.glyphs(canvas)
     found = [
         Text(""),
         *(
-            Text(f"  {one.shown:<10}", style="bold").append(one.does, "not bold")
+            Text(f"  {one.shown:<15}", style="bold").append(one.does, "not bold")
             for one in BINDINGS
+            if one.shown
         ),
         Text(""),
     ]
@@ -220,7 +223,7 @@ def _help() -> list[Text]:
         Text(f"  {line}", style="dim")
         for line in (
             "SLOTS: each slot is a block that is as full as its child, up to its",
-            "memory limit; • has run for less than a second, · is free.",
+            f"memory limit; {brief} has run for less than a second, {idle} is free.",
             "What you do here is in the audit trail: jobpool audit.",
         )
     ]

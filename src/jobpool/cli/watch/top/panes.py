@@ -202,8 +202,14 @@ def _slots(one: PoolRow, canvas: Canvas) -> Text:
     return found
 
 
+def glyphs(canvas: Canvas) -> tuple[str, str]:
+    """Return how a slot looks whose attempt is brief, and a free one."""
+    return ("o", "_") if canvas.ascii_only else ("•", "·")
+
+
 def _host(host: Host, running: Iterable[Running], canvas: Canvas) -> list[Text]:
-    idle = Text("_" if canvas.ascii_only else "·", style="dim")
+    brief_glyph, idle_glyph = glyphs(canvas)
+    idle = Text(idle_glyph, style="dim")
     cells: list[Text | None] = [None] * host.size
     homeless: list[Text] = []
     for one in running:
@@ -218,7 +224,7 @@ def _host(host: Host, running: Iterable[Running], canvas: Canvas) -> list[Text]:
         else:
             homeless.append(drawn)
     known = sum(cell is not None for cell in cells) + len(homeless)
-    brief = Text("o" if canvas.ascii_only else "•", style="cyan")
+    brief = Text(brief_glyph, style="cyan")
     homeless += [brief] * max(0, host.busy - known)
     for place, cell in enumerate(cells):
         if cell is None:

@@ -23,6 +23,8 @@ from jobpool.operations.selection import Selection
 from jobpool.store.records.reading import EndRow
 
 _FILTER_MAX = 60
+_FAR = 1_000_000
+"""Further than there are rows."""
 
 
 class Pane(StrEnum):
@@ -224,10 +226,10 @@ _MOVES = {
     "page down": 10,
     " ": 10,
     "page up": -10,
-    "home": -1_000_000,
-    "g": -1_000_000,
-    "end": 1_000_000,
-    "G": 1_000_000,
+    "home": -_FAR,
+    "g": -_FAR,
+    "end": _FAR,
+    "G": _FAR,
 }
 
 
@@ -259,13 +261,13 @@ def _moving(by: int) -> Act:
     return move
 
 
-def _next_pane(view: View, rows: Rows, glance: Glance) -> Result:
+def _pane(view: View, rows: Rows, glance: Glance) -> Result:
     del rows, glance
     place = (PANES.index(view.pane) + 1) % len(PANES)
     return msgspec.structs.replace(view, pane=PANES[place]), None
 
 
-def _previous_pane(view: View, rows: Rows, glance: Glance) -> Result:
+def _pane_before(view: View, rows: Rows, glance: Glance) -> Result:
     del rows, glance
     return msgspec.structs.replace(view, pane=PANES[PANES.index(view.pane) - 1]), None
 
@@ -390,14 +392,14 @@ class Bound(NamedTuple):
 
 
 BINDINGS = (
-    Bound(("up", "k"), "Up k", "the row above", _moving(-1)),
-    Bound(("down", "j"), "Down j", "the row below", _moving(1)),
-    Bound(("page up",), "PgUp", "ten rows up", _moving(-10)),
-    Bound(("page down",), "PgDn", "ten rows down", _moving(10)),
-    Bound(("home", "g"), "Home g", "the first row", _moving(-1_000_000)),
-    Bound(("end", "G"), "End G", "the last row", _moving(1_000_000)),
-    Bound(("tab", "right"), "Tab", "the next pane", _next_pane, "pane"),
-    Bound(("back tab", "left"), "⇧Tab", "the pane before", _previous_pane),
+    Bound(("up", "k"), "Up Down, k j", "the row above, or below", _moving(-1)),
+    Bound(("down", "j"), "", "", _moving(1)),
+    Bound(("page up",), "PgUp PgDn", "ten rows up, or down", _moving(-10)),
+    Bound(("page down",), "", "", _moving(10)),
+    Bound(("home", "g"), "Home End, g G", "the first row, or the last", _moving(-_FAR)),
+    Bound(("end", "G"), "", "", _moving(_FAR)),
+    Bound(("tab", "right"), "Tab", "the next pane; Shift-Tab: back", _pane, "pane"),
+    Bound(("back tab", "left"), "", "", _pane_before),
     Bound(("enter",), "Enter", "all about a job; what runs in a pool", _open, "open"),
     Bound(("s",), "s", "sort what runs by the next column", _sort, "sort"),
     Bound(("S",), "S", "the other way round", _reverse),
@@ -409,5 +411,5 @@ BINDINGS = (
     Bound(("?", "h"), "?", "this list", _help, "help"),
     Bound(("q",), "q", "end", _quit, "quit"),
 )
-"""In the order of the help."""
+"""In the order of the help; what is named with another has no line of its own."""
 BY_KEY = {key: bound for bound in BINDINGS for key in bound.keys}
