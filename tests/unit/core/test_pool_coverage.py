@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from jobpool.core.application.app_report import AppReport
@@ -105,3 +106,28 @@ def test_pools_are_reported_once_and_again_when_a_reload_changes_them() -> None:
     world.step(inp.ZygoteLoaded("cpu", report("cpu io big"), reloading=True))
     assert [e.pools for e in world.said if isinstance(e, PoolsLeft)][1:] == [{"big": 1}]
     assert not [e for e in world.said if isinstance(e, PoolUnused)]
+
+
+@pytest.mark.parametrize(
+    ("pools", "budget_mib", "words"),
+    [
+        ("cpu io", 2048, []),
+        ("cpu io", 600, ["1 of 4 slots can be used at once"]),
+        ("cpu io", 1600, ["3 of 4 slots can be used at once"]),
+        ("cpu io", 100, ["1 of 4 slots can be used at once"]),
+        ("cpu io", None, []),
+    ],
+)
+def test_slots_that_do_not_fit_into_the_memory_budget_are_reported(
+    pools: str, budget_mib: int | None, words: list[str]
+) -> None:
+    """By the limits of 512 MiB; one job runs whatever its limit."""
+    settings = msgspec.structs.replace(
+        World(*map(pool, pools.split())).settings,
+        memory_budget_bytes=None if budget_mib is None else budget_mib * 2**20,
+    )
+    events = pool_events(settings, report(pools), 0)
+    texts = ["; ".join(parts(event)) for event in events]
+    assert len(texts) == len(words)
+    for text, word in zip(texts, words, strict=True):
+        assert word in text

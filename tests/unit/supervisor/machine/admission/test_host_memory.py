@@ -82,6 +82,18 @@ def test_nothing_begins_beside_others_while_the_host_is_short() -> None:
     assert sum(isinstance(event, HostMemoryShort) for event in world.said) == 1
 
 
+def test_nothing_is_sent_ahead_while_the_host_is_short() -> None:
+    """It would wait behind what may have to go."""
+    for available, ahead in ((ENOUGH, True), (LITTLE, False)):
+        world = world_of(1).fast()
+        world.job()
+        world.notify()
+        see(world, available)
+        world.job()
+        world.notify()
+        assert (len(world.machine.slots[0].queue) > 1) is ahead
+
+
 def test_one_begins_where_nothing_runs_however_short_the_host_is() -> None:
     """A host that is always short of memory still gets on."""
     world = world_of(jobs=1)
