@@ -28,6 +28,7 @@ from bench import (
     plot,
     quotas,
     report,
+    slots,
     start,
 )
 from bench.report import Sample
@@ -39,6 +40,7 @@ ALONE = {
     "fairness": fairness.samples,
     "flows": flows.samples,
     "many": many.samples,
+    "slots": slots.samples,
 }
 COMPARED = {
     "quotas": quotas.samples,

@@ -38,6 +38,7 @@ PROGRAMS = {
     "many-postgresql": "on_many.py",
     "flows": "on_flows.py",
     "flows-postgresql": "on_flows.py",
+    "slots": "on_slots.py",
     "limit": "on_limit.py",
     "forks": "on_forks.py",
     "celery": "on_celery.py",
