@@ -97,6 +97,7 @@ def glance(running=(), deaths=(), pools=None, **facts):
         "quarantined": 0,
         "counted_ms": NOW_MS,
         "kinds_paused": frozenset(),
+        "crashing": (),
     }
     pools = (pool_row(running=running),) if pools is None else pools
     return Glance(

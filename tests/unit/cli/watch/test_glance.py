@@ -1,12 +1,14 @@
 """What is put together of what the store tells."""
 
 from jobpool.cli.watch.top.glance import Counts, Seen, glance_of
+from jobpool.cli.watch.top.view import View
+from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.run_report import KindReport, PoolReport, ReportRow, RunReport
 from jobpool.core.rules.waits import Cause, WaitRow
 from jobpool.store.records.quotas import QuotaRow
 from jobpool.store.records.reading import DepthRow, WaitingRow
 from jobpool.store.records.runs import Run
-from support.glances import NOW_MS, job_row
+from support.glances import NOW_MS, job_row, lines_of
 from support.store.storing import kind_record
 
 
@@ -26,6 +28,7 @@ def seen(runs=(), **facts):
         "leased": (),
         "ends": (),
         "pauses": (),
+        "breakers": (),
     }
     return Seen(**{**usual, **facts})
 
@@ -145,3 +148,19 @@ def test_what_waits_is_counted_by_pool_and_state():
     (pool,) = glance.pools
     assert (pool.due, pool.blocked, pool.later, pool.oldest_s) == (10, 2, 7, 5.0)
     assert (glance.dead, glance.quarantined, glance.counted_ms) == (6, 7, 1)
+
+
+def test_a_kind_that_crashes_is_named_while_its_breaker_is_not_closed():
+    """What has only been counted is no news yet."""
+    breakers = [
+        Saved(kind=kind, state=state, crashes=5, last_job=1, wait_s=30.0)
+        for kind, state in (
+            ("shop.a", BreakerState.OPEN),
+            ("shop.b", BreakerState.CLOSED),
+        )
+    ]
+    glance = glance_of(seen(breakers=breakers), Counts())
+    assert glance.crashing == (breakers[0],)
+    text = "\n".join(lines_of(glance, View()))
+    assert "CRASHING: kind shop.a is open" in text
+    assert "next try in 30s" in text

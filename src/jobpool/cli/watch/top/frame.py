@@ -124,6 +124,12 @@ def _alarms(glance: Glance) -> Iterator[Text]:
         yield Text(f"NOT ALIVE: {one_line(why)}", style="bold red")
     if not glance.alive and not glance.silent:
         yield Text("no supervisor is running", style="bold red")
+    for one in glance.crashing:
+        text = (
+            f"CRASHING: kind {one_line(one.kind)} is {one.state}, its jobs are tried "
+            f"one at a time; next try in {panes.age(one.wait_s)}"
+        )
+        yield Text(text, style="bold red")
     kinds = [one for one in glance.pauses if one.what == "kind"]
     if kinds:
         names = ", ".join(one_line(one.name) for one in kinds)

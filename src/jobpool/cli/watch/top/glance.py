@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from jobpool.core.jobs.job import Job, JobState
+from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.run_report import ReportRow
 from jobpool.core.rules.waits import Cause, WaitRow
 from jobpool.store.records.operating import PauseRow
@@ -118,6 +119,8 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     counted_ms: int | None
     """When what waits was counted; None: it was not yet."""
     kinds_paused: frozenset[str]
+    crashing: tuple[Saved, ...]
+    """Kinds whose jobs wait, and are tried one at a time."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +136,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     leased: Sequence[Job]
     ends: Sequence[EndRow]
     pauses: Sequence[PauseRow]
+    breakers: Sequence[Saved]
 
 
 def glance_of(seen: Seen, counts: Counts) -> Glance:
@@ -157,6 +161,9 @@ def glance_of(seen: Seen, counts: Counts) -> Glance:
         quarantined=_jobs(counts.depths, JobState.QUARANTINED),
         counted_ms=counts.at_ms,
         kinds_paused=frozenset(one.name for one in seen.pauses if one.what == "kind"),
+        crashing=tuple(
+            one for one in seen.breakers if one.state is not BreakerState.CLOSED
+        ),
     )
 
 

@@ -72,6 +72,7 @@ class Reader:
             leased=[self._shown(job) for job in leased],
             ends=[self._end(one) for one in ends],
             pauses=store.pauses(),
+            breakers=store.breakers(),
         )
         kept = {(job.id, job.attempt) for job in leased}
         kept |= {(one.job_id, one.attempt) for one in ends}
