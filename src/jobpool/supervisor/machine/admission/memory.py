@@ -90,7 +90,10 @@ class MemoryGate(Gate):
     def seen(self, event: HostMemorySeen) -> None:
         """The host's memory was looked at."""
         kept_bytes = int(PRESSURE_FROM * reserve_bytes(event.total_bytes))
+        before_bytes = self._spare_bytes
         self._spare_bytes = event.available_bytes - kept_bytes
+        if self._waiting and self._spare_bytes > max(0, before_bytes):
+            self._step.recheck = True
 
     @property
     def is_open(self) -> bool:

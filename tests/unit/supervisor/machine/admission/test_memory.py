@@ -222,6 +222,15 @@ def test_the_first_of_a_kind_use_what_the_host_plainly_has_to_spare(
     assert fill(world) == at_once
 
 
+def test_jobs_that_wait_begin_once_the_host_has_memory_to_spare() -> None:
+    """The look that says so is enough: nobody waits for an end."""
+    world = world_of(pool("cpu", 30))
+    seen(world, 10)
+    assert fill(world) == 1
+    spare(world, 900)
+    assert running(world) >= 2
+
+
 def test_what_may_not_run_again_does_not_begin_on_hope() -> None:
     """The host could not interrupt it."""
     world = world_of(pool("cpu", 30), policy=Policy(rerun=Rerun.NEVER))
