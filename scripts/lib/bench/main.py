@@ -28,6 +28,7 @@ from bench import (
     plot,
     quotas,
     report,
+    scraped,
     slots,
     start,
 )
@@ -41,6 +42,7 @@ ALONE = {
     "flows": flows.samples,
     "many": many.samples,
     "slots": slots.samples,
+    "metrics": scraped.samples,
 }
 COMPARED = {
     "quotas": quotas.samples,

@@ -54,6 +54,7 @@ BOUNDS = (
     Bound(
         "throughput", "no-op: jobs/s", "jobpool-postgresql", "pgqueuer-batched", least=1
     ),
+    Bound("metrics", "no-op, scraped each second: over not", US, None, least=0.97),
     Bound("throughput", "fresh child: jobs/s", US, "rq", least=5),
     Bound("throughput", "busy 50 ms: % of workers in handlers", US, None, least=98),
     Bound("throughput", "16 sleep 100 ms: jobs/s", US, None, least=155),
