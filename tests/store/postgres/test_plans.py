@@ -202,7 +202,7 @@ RULES = {
     ),
     "lease_candidates": Rule(
         {"run_id": "run-1", "now_ms": NOW_MS}
-        | {"pool": "cpu", "kinds": KINDS, "limit": 64},
+        | {"pool": "cpu", "kinds": KINDS, "limit": 64, "reach": 256},
         RUNNABLE | PKEY,
         in_order="jobs_runnable",
     ),

@@ -51,6 +51,30 @@ def test_a_run_does_not_end_while_a_lease_of_it_is_being_committed(pair):
     assert len(second.leases_of("a")) == 1
 
 
+@pytest.mark.parametrize("held", [100, 1000])
+def test_one_that_wants_few_jobs_gets_them_beside_one_that_takes_many(pair, held):
+    """It passes over whatever the other holds; what is best behind that it gets."""
+    first, second = pair
+    jobs = second.enqueue([new_job()] * (held + 3))
+    with first.transaction():
+        assert len(first.lease("a", {"cpu": held}, KINDS).leases) == held
+        batch = second.lease("b", {"cpu": 2}, KINDS)
+    assert [lease.id for lease in batch.leases] == [job.id for job in jobs[held:][:2]]
+    assert batch.next_due_in_s == 0.0
+
+
+def test_one_is_told_to_ask_again_while_another_holds_all_jobs(pair):
+    """It may roll back."""
+    first, second = pair
+    second.enqueue([new_job()] * 50)
+    with first.transaction():
+        assert len(first.lease("a", {"cpu": 50}, KINDS).leases) == 50
+        batch = second.lease("b", {"cpu": 2}, KINDS)
+    assert batch.leases == ()
+    assert batch.next_due_in_s == 0.0
+    assert second.lease("b", {"cpu": 2}, KINDS).next_due_in_s is None
+
+
 def test_two_prunes_at_once_keep_the_count(pair):
     """What one is deleting, the other neither deletes again nor makes up for."""
     first, second = pair

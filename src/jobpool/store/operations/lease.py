@@ -10,11 +10,16 @@ from jobpool.core.jobs.job import Lease
 from jobpool.errors import JobpoolBug, StoreRefused
 from jobpool.store.operations.due import (
     STEP_JOBS,
+    asked,
     bring_due,
     due_from,
     earlier,
     expire,
+    further,
     in_s,
+    others_hold,
+    queries,
+    query,
 )
 from jobpool.store.operations.flows.fold import fold
 from jobpool.store.operations.flows.rows import Contested
@@ -32,7 +37,7 @@ from jobpool.store.records.flows import Folded
 from jobpool.store.records.jobs import LeaseBatch
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import LeaseRow, make_lease, read_leases
-from jobpool.store.statements.session import Database, OwnSession, Query, Row, Session
+from jobpool.store.statements.session import Database, OwnSession, Row, Session
 from jobpool.store.statements.validation import COUNT_MAX
 
 KINDS_MAX = 1000
@@ -113,7 +118,7 @@ class Leasing(SuspectChoosing, ABC):
             by = {"run_id": wish.run_id, "now_ms": self._database.known_ms(session)}
             # In one round trip: these candidates are nearly always leased as they are.
             status, *found = session.ask(
-                ("lease_status", by), *_queries(by, split.plain, wanted)
+                ("lease_status", by), *queries(by, split.plain, wanted)
             )
             now_ms = self._database.now_ms(session)
             facts = _Facts(*known(session, wish.run_id, status))
@@ -147,9 +152,9 @@ class Leasing(SuspectChoosing, ABC):
                 wanted, has_moved = turn.left(wanted), True
                 split = split.nothing_if(alone=wish.alone)
             if has_moved:
-                found = _asked(session, _queries(by, split.plain, wanted))
+                found = asked(session, queries(by, split.plain, wanted))
             best = dict(zip(split.plain, found, strict=True))
-            plain, is_short = self._candidates(session, best, wanted, split, now_ms)
+            plain, is_short = self._candidates(session, best, wanted, split, claimer)
             if claim is not None and split.laned:
                 is_short |= self._fill(session, claim, wish, wanted, plain)
             candidates = [row for rows in plain.values() for row in rows]
@@ -273,7 +278,7 @@ class Leasing(SuspectChoosing, ABC):
         found: Mapping[str, Sequence[Row]],
         wanted: Mapping[str, int],
         split: Split,
-        now_ms: int,
+        claimer: tuple[str, int],
     ) -> tuple[dict[str, list[LeaseRow]], bool]:
         """Take out the jobs that have expired or cannot be read.
 
@@ -282,23 +287,18 @@ class Leasing(SuspectChoosing, ABC):
             others, so that another call would find more.
         """
         chosen: dict[str, list[LeaseRow]] = {}
-        is_short = False
-        for pool, best in found.items():
-            if len(best) > wanted[pool]:
+        is_short, (run_id, now_ms) = False, claimer
+        for pool, first in found.items():
+            best, limit, kinds = first, wanted[pool], split.plain[pool]
+            if len(best) > limit:
                 raise JobpoolBug(
-                    f"a query for {wanted[pool]} jobs returned {len(best)}; please "
-                    "report this"
+                    f"a query for {limit} jobs returned {len(best)}; please report this"
                 )
+            if not best and limit > 0 and others_hold(session, pool, kinds, now_ms):
+                by = {"run_id": run_id, "now_ms": now_ms}
+                best, is_short = further(session, by, pool, kinds, limit), True
             chosen[pool], has_others = self._leasable(session, best, now_ms)
-            is_short = (
-                is_short
-                or has_others
-                or (
-                    not best
-                    and wanted[pool] > 0
-                    and _others_hold(session, pool, split.plain, now_ms)
-                )
-            )
+            is_short |= has_others
         return chosen, is_short
 
     def _leasable(
@@ -334,7 +334,7 @@ class Leasing(SuspectChoosing, ABC):
         ]
         no_run = {"run_id": "", "now_ms": now_ms}
         for pool in wanted:
-            name, given = _query(no_run, pool, kinds.get(pool, ()), STEP_JOBS)
+            name, given = query(no_run, pool, kinds.get(pool, ()), STEP_JOBS)
             reached += session.rows(name, **given)
         known = as_json((pool, kind) for pool in wanted for kind in kinds.get(pool, ()))
         reached += session.rows("suspect_candidate", kinds=known, held="[]", **no_run)
@@ -365,38 +365,3 @@ class Leasing(SuspectChoosing, ABC):
             for row, token in zip(rows, tokens, strict=True)
         )
         return with_ticks(session, rows, leases)
-
-
-def _query(
-    by: Mapping[str, object], pool: str, kinds: Sequence[str], limit: int
-) -> tuple[str, Mapping[str, object]]:
-    """Return the query for the best jobs of a pool."""
-    names = as_json(set(kinds))
-    return "lease_candidates", {**by, "pool": pool, "kinds": names, "limit": limit}
-
-
-def _queries(
-    by: Mapping[str, object],
-    kinds: Mapping[str, Sequence[str]],
-    wanted: Mapping[str, int],
-) -> list[Query]:
-    """Return the queries for the best jobs of pools."""
-    return [_query(by, pool, names, wanted[pool]) for pool, names in kinds.items()]
-
-
-def _asked(session: OwnSession, queries: Sequence[Query]) -> list[list[Row]]:
-    return session.ask(*queries) if queries else []
-
-
-def _others_hold(
-    session: Session, pool: str, kinds: Mapping[str, Sequence[str]], now_ms: int
-) -> bool:
-    """Say whether other transactions hold the runnable jobs of a pool.
-
-    Called when none was found. The others may roll back, and a supervisor that was
-    reported "nothing due" would not ask again soon; one that got a job does.
-    """
-    known = as_json(set(kinds[pool]))
-    return bool(
-        session.value("count_runnable", pool=pool, kinds=known, limit=1, now_ms=now_ms)
-    )

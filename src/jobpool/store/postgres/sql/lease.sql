@@ -98,8 +98,8 @@ WHERE id = ANY (ARRAY(SELECT id FROM due))
 
 -- name: lease_candidates
 -- The best of each kind from its own range of the index, then the best of these: a
--- backlog of unknown or paused kinds is never read. Four times as many as wanted are
--- read, because others may hold the first ones.
+-- backlog of unknown or paused kinds is never read. Of these :reach are looked at, more
+-- than are wanted, because others may hold the first ones.
 WITH known AS MATERIALIZED (
   SELECT k.kind
   FROM jsonb_array_elements_text(%(kinds)s::jsonb) AS k (kind)
@@ -141,10 +141,10 @@ best AS MATERIALIZED (
         )
       )
     ORDER BY r.priority DESC, r.run_at_ms, r.id
-    LIMIT %(limit)s::bigint * 4
+    LIMIT %(reach)s::bigint
   ) AS c
   ORDER BY c.priority DESC, c.run_at_ms, c.id
-  LIMIT %(limit)s::bigint * 4
+  LIMIT %(reach)s::bigint
 )
 SELECT
   j.id, j.kind, j.pool, j.attempt, j.payload, j.checkpoint,
