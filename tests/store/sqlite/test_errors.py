@@ -22,6 +22,7 @@ from jobpool.store.sqlite.connection.errors import explain
 from jobpool.store.sqlite.connection.session import Session
 from jobpool.store.sqlite.store import wal_reset_verdict
 from jobpool.store.statements.integrity import RowRefused
+from support.store.flows import step, store_flow
 from support.store.storing import begin_run, lease, new_job, succeeded
 
 EVERYTHING = Filter()
@@ -248,3 +249,18 @@ def test_a_full_queue_is_not_counted_at_every_refusal(
 def test_versions_with_the_wal_reset_bug_are_recognised(version, is_affected):
     """Fixed in 3.51.3, and in two older branches."""
     assert wal_reset_verdict(version).startswith("affected") == is_affected
+
+
+def test_a_flow_that_is_said_not_to_be_stored_is_not(store, monkeypatch):
+    """Whatever its answer needs is read before."""
+
+    def away(*_given):
+        raise StoreUnavailable("the file cannot be read")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(store), "_ref_key", away)
+        with pytest.raises(StoreUnavailable):
+            store_flow(store, step(0))
+    assert store.find(EVERYTHING) == []
+    assert store_flow(store, step(0)) > 0
+    assert len(store.find(EVERYTHING)) == 1

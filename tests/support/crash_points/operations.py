@@ -41,6 +41,7 @@ from jobpool.store.statements.named_sql import load_migrations
 from jobpool.supervisor.maintenance.lost_jobs import reclaim
 from jobpool.supervisor.maintenance.restored_runs import take_back_all
 from support.crash_points import filter as crash_filter
+from support.crash_points.flows import FLOWS
 from support.crash_points.preparations import (
     checkpoint_at_once,
     close_source,
@@ -474,6 +475,7 @@ OPERATIONS = {
     "move-abandon": Operation(moving, (_give_up_moving,)),
     "prune": Operation(finished, (_prune(3), _prune(100))),
     "checkpoint": Operation(some, CYCLE, checkpoints=True),
+    **{name: Operation(*parts) for name, parts in FLOWS.items()},
 }
 _CRASHES = (
     ("enqueue", 20),

@@ -85,6 +85,9 @@ class FlowEnqueueing(Reading, Enqueueing):
         if asks and (connection is None or self._WRITES_BESIDE):
             self._ask_for(FLOWS)
             asks = False
+        # Before: whoever gets an error of the store must know that nothing was stored.
+        with self._database.reading() as session:
+            key = self._ref_key(session)
         given = checked_members(flow, members)
         first = list(islice(given, FLOW_AT_ONCE + 1))
         if len(first) <= FLOW_AT_ONCE:
@@ -96,8 +99,6 @@ class FlowEnqueueing(Reading, Enqueueing):
                 f"a flow in a transaction of yours has at most {FLOW_AT_ONCE:,} "
                 "members; enqueue it by itself; nothing was stored"
             )
-        with self._database.reading() as session:
-            key = self._ref_key(session)
         ref = "" if key is None else flow_ref_of(stored.id, key)
         return EnqueuedFlow(stored.id, stored.created, stored.state, ref)
 
