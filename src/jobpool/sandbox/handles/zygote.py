@@ -73,11 +73,11 @@ class Zygote:
         try:
             for one in (self._socket.fileno(), self.sentinel):
                 self._either.register(one, select.EPOLLIN)
+            self.start_time = process_start_time(self.pid) or 0
         except OSError:
             os.close(self.sentinel)
             raise
         self._end.register(self.sentinel, select.POLLIN)
-        self.start_time = process_start_time(self.pid) or 0
         self._decoder = Decoder(FromZygote)
         self._waiting: deque[tuple[Fork, list[int]]] = deque()
         self._in_flight = 0

@@ -30,7 +30,7 @@ from jobpool.sandbox.protocol.messages import (
     LoadFailed,
 )
 from jobpool.sandbox.system import reserve_fds
-from jobpool.sandbox.system.procfs import process_start_time
+from jobpool.sandbox.system.procfs import EXHAUSTED, process_start_time
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.processes.kept_zygotes import (
     NEVER_S,
@@ -316,9 +316,13 @@ class Zygotes:
         """Kill zygotes that load for too long or grow too large."""
         if now_s < self._check_s:
             return
+        self._check_s = NEVER_S
+        for kept in self._serving.values():
+            if kept.pool in self._unguarded and kept.load_until_s == NEVER_S:
+                self._guard_orphans(kept)
         loading = [kept for kept in self._all() if kept.load_until_s < NEVER_S]
         for kept in loading:
-            app, rss = self.settings.app, kept.zygote.rss_bytes()
+            app, rss = self.settings.app, _rss_bytes(kept.zygote)
             if now_s >= kept.load_until_s:
                 kept.kill(
                     f"application {app} did not load within "
@@ -335,8 +339,8 @@ class Zygotes:
             if now_s >= waiting.until_s:
                 seen = f"no zygote was forked for it within {BRANCH_S:g} s"
                 self._import_alone(pool, seen)
-        is_due = loading or self.is_branching()
-        self._check_s = now_s + CHECK_EVERY_S if is_due else NEVER_S
+        if loading or self.is_branching():
+            self._check_s = now_s + CHECK_EVERY_S
 
     # -- events ----------------------------------------------------------------------
 
@@ -376,9 +380,16 @@ class Zygotes:
                 raise TypeError(f"unexpected {type(frame).__name__} from a zygote")
 
     def _guard_orphans(self, kept: Kept) -> None:
-        """Let a new zygote guard the children of one that was lost."""
-        pids = self._unguarded.pop(kept.pool, set())
-        members = [(pid, process_start_time(pid)) for pid in sorted(pids)]
+        """Let a zygote guard the children of one that was lost, now or soon."""
+        pids = self._unguarded.get(kept.pool, set())
+        try:
+            members = [(pid, process_start_time(pid)) for pid in sorted(pids)]
+        except OSError as exc:
+            if exc.errno not in EXHAUSTED:
+                raise
+            self._check_s = self._reactor.now_s() + CHECK_EVERY_S
+            return
+        self._unguarded.pop(kept.pool, None)
         living = [(pid, start) for pid, start in members if start is not None]
         if living:
             kept.zygote.guard(living)
@@ -400,6 +411,7 @@ class Zygotes:
             del self._serving[kept.pool]
         else:  # a former one, or a reload that was overtaken by another
             self._former = [one for one in self._former if one is not kept]
+            self._check_s = self._reactor.now_s()  # another one may guard them
             self._start_waiting_for(kept)
             return
         if kept.origin and was_loading and kept.why is not None:
@@ -440,6 +452,16 @@ class Zygotes:
 
     def _pool(self, name: str) -> PoolSettings:
         return next(pool for pool in self.settings.pools if pool.name == name)
+
+
+def _rss_bytes(zygote: Zygote) -> int:
+    """Return a zygote's memory; 0 if it cannot be read now: it is read again soon."""
+    try:
+        return zygote.rss_bytes()
+    except OSError as exc:
+        if exc.errno not in EXHAUSTED:
+            raise
+        return 0
 
 
 def _unfenced() -> bool:

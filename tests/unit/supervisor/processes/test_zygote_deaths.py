@@ -5,6 +5,7 @@ models of `sandbox.zygote`: what one does and when the supervisor reads of it ar
 of their own, so that a kill can fall between any two.
 """
 
+import errno
 import itertools
 import random
 from collections import deque
@@ -18,6 +19,7 @@ from jobpool.sandbox.protocol.messages import Branched, Forked, Loaded, Ready
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.processes import zygotes as module
+from jobpool.supervisor.processes.kept_zygotes import NEVER_S
 from jobpool.supervisor.processes.zygotes import Zygotes
 from support.machine.world import MIB, World, pool
 
@@ -219,7 +221,7 @@ class Host(World):
         waits = [lambda: self.wait(0.2)] if any(retries) else []
         return steps + reads + acts + waits
 
-    def settle(self, choose, deaths=()):
+    def settle(self, choose, deaths=(), until=lambda: False):
         """Let everything happen, in some order, with zygotes killed on the way.
 
         Returns how many steps that took.
@@ -230,6 +232,8 @@ class Host(World):
             while deaths and deaths[0][0] == count:
                 self.kill(deaths.pop(0)[1])
             moves = self.moves()
+            if until():
+                break
             if moves:
                 choose(moves)()
             elif len(self.pids) < SLOTS * len(POOLS):
@@ -246,6 +250,11 @@ class Host(World):
             self.victims.append(victim)
             victim.by_others = True
             victim.die()
+
+    def unguarded(self):
+        """Return the children that no living zygote would end with the supervisor."""
+        living = (each for each in self.processes if each.living)
+        return set(self.pids.values()).difference(*(each.guarded for each in living))
 
     # -- what must be so -----------------------------------------------------------
 
@@ -266,7 +275,7 @@ class Host(World):
         for slot, pid in self.pids.items():
             runs = self.versions[pid - 1]
             assert runs == by_pool[self.machine.slots[slot].pool]
-        assert set(self.pids.values()) <= set().union(*(p.guarded for p in living))
+        assert not self.unguarded()
         assert self.imports <= imports + len(self.victims)
         assert self.not_shared == []
         assert all(event.killed for event in self.lost)
@@ -326,3 +335,35 @@ def test_two_deaths_in_any_order_of_events_cost_nobody(monkeypatch, begin):
         steps = sorted(chance.randrange(60) for _ in range(2))
         host.settle(chance.choice, [(step, chance.randrange(4)) for step in steps])
         host.check(imports)
+
+
+def test_children_are_guarded_once_it_can_be_read_which_they_are(monkeypatch):
+    """Without a free descriptor, not even a reserved one, it is tried again."""
+
+    def refused(_pid):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    host = Host(monkeypatch)
+    host.settle(first)
+    host.kill(0)
+    with monkeypatch.context() as scarce:
+        scarce.setattr(module, "process_start_time", refused)
+        host.settle(first)
+    assert host.unguarded()
+    assert host.zygotes.next_s() < NEVER_S
+    host.zygotes.check(host.zygotes.next_s())
+    assert not host.unguarded()
+    assert host.zygotes.next_s() == NEVER_S
+
+
+def test_the_children_of_a_former_zygote_are_guarded_by_the_next_one(monkeypatch):
+    """It dies while they still run old code."""
+    host, _imports = reload(monkeypatch)
+    host.deaf_children = True  # none ends when it is asked to
+    host.settle(first, until=lambda: len(host.zygotes._former) == len(POOLS))
+    host.kill(0)
+    host.settle(first, until=lambda: not host.moves())
+    assert host.unguarded()
+    assert host.zygotes.next_s() <= host.now_s
+    host.zygotes.check(host.zygotes.next_s())
+    assert not host.unguarded()

@@ -3,6 +3,7 @@
 The zygotes' processes are fakes that say what a test lets them say.
 """
 
+import errno
 import socket
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from jobpool.core.application.app_report import AppReport
 from jobpool.sandbox.protocol.messages import Branched, Loaded, LoadFailed
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.processes import zygotes as module
+from jobpool.supervisor.processes.kept_zygotes import NEVER_S
 from jobpool.supervisor.processes.zygotes import BRANCH_S, Zygotes
 from support.machine.world import World, pool
 
@@ -248,6 +250,26 @@ def test_a_reloaded_zygote_that_is_dropped_leaves_nobody_waiting(zygotes, made, 
     loop.say(made[4], Loaded(REPORT))
     answer_all(loop, made[4])
     assert loop.up()[4:] == ["b", "c"]
+
+
+def test_a_zygote_that_cannot_be_looked_at_is_looked_at_again(made, loop, monkeypatch):
+    """Without a descriptor: not even a reserved one is free all the time."""
+
+    def refused(_process):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    zygotes = Zygotes(loop, World(pool(name="a")).settings, "run")
+    zygotes.start("a")
+    monkeypatch.setattr(Process, "rss_bytes", refused)
+    loop.time_s = zygotes.next_s()
+    zygotes.check(loop.time_s)
+    assert not made[0].killed
+    monkeypatch.setattr(Process, "rss_bytes", lambda _process: 2**40)
+    loop.time_s = zygotes.next_s()
+    assert loop.time_s < NEVER_S
+    zygotes.check(loop.time_s)
+    assert made[0].killed
+    zygotes.close(0)
 
 
 def test_an_import_may_take_what_the_largest_waiting_pool_allows(made, loop):
