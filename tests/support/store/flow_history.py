@@ -161,6 +161,11 @@ class _Book:
         if final.ending is None:
             if list(plain) != [SEEN.get(outcome or "") for outcome in outcomes]:
                 yield 0, f"{name}: steps are {plain}, their members say {outcomes}"
+            for job in sorted(self._dropped):
+                one = self.declared.steps[self.number_of[job]]
+                is_plain = one.hook is None and not one.external
+                if is_plain and final.steps[one.number][0] == "done":
+                    yield job, f"of step {one.number}, it was to run, and is canceled"
         elif not self.is_canceled and "failed" not in outcomes:
             yield 0, f"{name} was ended, and nothing of it has failed"
         end = "failed" if any(failed for _, failed in plain) else "succeeded"

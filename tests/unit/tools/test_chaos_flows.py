@@ -165,6 +165,25 @@ def test_no_member_begins_before_what_it_waits_for():
     assert any("begins early" in one.text for one in found(changes=early))
 
 
+def test_no_member_of_a_step_that_was_to_run_is_canceled():
+    """I28: as long as nothing of the flow has failed, and nobody cancels it."""
+    canceled = change(2, 200, "runnable", "canceled")
+    changes = [one for one in CHANGES if one.job != 2] + [
+        change(2, 149, None, "runnable"),
+        canceled,
+    ]
+    changed = {
+        "changes": changes,
+        "marks": [line for line in MARKS if line.split()[1] != "2"],
+        "jobs": [
+            final(2, state="canceled") if one.job == 2 else one for one in GOOD["jobs"]
+        ],
+        "rows": [FlowRow(7, "f", "failed", None, True)],
+        "steps": [STEPS[0]._replace(failed=True), *STEPS[1:]],
+    }
+    assert any("was to run" in one.text for one in found(**changed))
+
+
 def test_every_flow_ends():
     """I28: with all of its steps."""
     assert "I28" in rules(rows=[FlowRow(7, "f", "open", None, False)])
