@@ -88,7 +88,7 @@ def made_site(database, tmp_path):
     site = Site(tmp_path, CODEC + HANDLERS)
     site.since_s = time.time()
     if database == "postgres":
-        site.url = server().fresh_url()
+        site.url = server().store_url()
     with site:
         yield site
     if database == "postgres":

@@ -19,7 +19,7 @@ from support.store.storing import new_job
 @pytest.fixture
 def two(database_path, clock):
     """A queue in a file, and one on PostgreSQL whose ids differ."""
-    urls = f"sqlite:///{database_path}", server().fresh_url()
+    urls = f"sqlite:///{database_path}", server().store_url()
     source, target = (open_store(url, clock=clock) for url in urls)
     old = target.enqueue([new_job()] * 5)
     target.cancel([one.id for one in old])

@@ -43,7 +43,7 @@ def source_url(database_path):
 
 @pytest.fixture
 def target_url():
-    url = server().fresh_url()
+    url = server().store_url()
     yield url
     server().drop(url)
 

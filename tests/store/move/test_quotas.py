@@ -14,7 +14,7 @@ from support.store.storing import lease
 
 @pytest.fixture
 def target_url():
-    url = server().fresh_url()
+    url = server().store_url()
     yield url
     server().drop(url)
 
