@@ -180,7 +180,8 @@ def _only(module: ModuleType, app: str) -> Application:
 
 def _is_application(value: object) -> bool:
     """Check the type only: an attribute of a lazy object may run or raise anything."""
-    return not isinstance(value, type) and issubclass(type(value), Application)
+    kind = type(value)
+    return not issubclass(kind, type) and issubclass(kind, Application)
 
 
 def _names(module: ModuleType) -> str:

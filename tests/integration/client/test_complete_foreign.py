@@ -17,14 +17,22 @@ from support.waiting import wait_until
 APP = """
 import contextlib
 
+# Here, and not in each child that takes the place of one that was killed.
+import psycopg2
+import sqlalchemy as sa
+import sqlalchemy.dialects.postgresql.psycopg
+import sqlalchemy.dialects.postgresql.psycopg2
+from django.conf import settings
+from django.db import connection as django_connection, transaction
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy.orm import Session
+
 DATABASE = os.environ["SHOP_DATABASE"]
 TABLE = os.environ["SHOP_TABLE"]
 
 
 @contextlib.contextmanager
 def on_psycopg2():
-    import psycopg2
-
     connection = psycopg2.connect(DATABASE)
     with contextlib.closing(connection), connection, connection.cursor() as cursor:
         yield connection, cursor.execute, connection.rollback
@@ -33,9 +41,6 @@ def on_psycopg2():
 def on_sqlalchemy(driver, name):
     @contextlib.contextmanager
     def opened():
-        import sqlalchemy as sa
-        from sqlalchemy.orm import Session
-
         engine = sa.create_engine(DATABASE.replace(":", f"+{driver}:", 1))
         with (Session(engine) if name == "session" else engine.connect()) as held:
             yield held, lambda text: held.execute(sa.text(text)), held.rollback
@@ -48,9 +53,6 @@ def on_sqlalchemy(driver, name):
 @contextlib.contextmanager
 def on_django():
     import django
-    from django.conf import settings
-    from django.db import connection, transaction
-    from psycopg.conninfo import conninfo_to_dict
 
     if not settings.configured:
         parts = conninfo_to_dict(DATABASE)
@@ -60,14 +62,16 @@ def on_django():
         database["ENGINE"] = "django.db.backends.postgresql"
         settings.configure(DATABASES={"default": database}, USE_TZ=True)
         django.setup()
-    with contextlib.closing(connection), transaction.atomic():
-        yield connection, execute_on_django, lambda: transaction.set_rollback(True)
+    with contextlib.closing(django_connection), transaction.atomic():
+        yield (
+            django_connection,
+            execute_on_django,
+            lambda: transaction.set_rollback(True),
+        )
 
 
 def execute_on_django(text):
-    from django.db import connection
-
-    with connection.cursor() as cursor:
+    with django_connection.cursor() as cursor:
         cursor.execute(text)
 
 
