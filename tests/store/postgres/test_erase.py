@@ -51,7 +51,7 @@ def wiped_whole(store):
 
 
 @pytest.mark.skipif(
-    not server().is_ours, reason="the files of a given server cannot be read"
+    "not server().is_ours", reason="the files of a given server cannot be read"
 )
 def test_a_rewrite_leaves_nothing_in_the_tables_files(store, store_url):
     """VACUUM alone frees the room without overwriting it; it says so."""
@@ -65,7 +65,7 @@ def test_a_rewrite_leaves_nothing_in_the_tables_files(store, store_url):
 
 
 @pytest.mark.skipif(
-    not server().is_ours, reason="the files of a given server cannot be read"
+    "not server().is_ours", reason="the files of a given server cannot be read"
 )
 def test_what_an_open_transaction_still_sees_is_not_called_wiped(
     store, store_url, monkeypatch
@@ -85,7 +85,7 @@ def test_what_an_open_transaction_still_sees_is_not_called_wiped(
 
 
 @pytest.mark.skipif(
-    not server().is_ours, reason="the files of a given server cannot be read"
+    "not server().is_ours", reason="the files of a given server cannot be read"
 )
 def test_a_rewrite_leaves_nothing_of_what_jobs_were_counted_by():
     """Their lanes, buckets, shares and shared texts, in a store that was never used."""

@@ -23,6 +23,7 @@ from jobpool.cli.root import cli
 from jobpool.core.jobs.job import FINISHED, NewJob
 from jobpool.sandbox.runs.run_directory import read_slots
 from jobpool.store.opening import open_store
+from support.store.new_file import place_new_file
 from support.waiting import wait_until
 
 PATIENCE_S = 40.0
@@ -195,6 +196,7 @@ class Site:
 
     def start(self, pools="cpu=2,io=2", *flags, env=None):
         """Start a supervisor that logs everything, and wait until it is ready."""
+        self._place_store()
         log = ("--log-format", "json", "--log-level", "debug")
         supervisor = self.launch("--pools", pools, *log, *flags, env=env)
         supervisor.wait_ready()
@@ -243,9 +245,19 @@ class Site:
 
     # -- the store -----------------------------------------------------------------
 
+    def _place_store(self):
+        """Put a store there that is as new: to make it is a tenth of a start.
+
+        Not for another user, whose it would not be.
+        """
+        path = self.folder / "jobpool.db"
+        if self.url == f"sqlite:///{path}" and not self.before and not path.exists():
+            place_new_file(path)
+
     @property
     def store(self):
         if self._store is None:
+            self._place_store()
             self._store = open_store(self.url)
         return self._store
 
