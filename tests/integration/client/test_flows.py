@@ -108,6 +108,12 @@ def wrong() -> list[str]:
             current().complete(connection)
         except jobpool.UsageError as exc:
             told.append(str(exc))
+        other = jobs.flow("never")
+        other.add(hear.call("never"))
+        try:
+            other.enqueue(connection=connection)
+        except jobpool.UsageError as exc:
+            told.append(str(exc))
     return told
 
 
@@ -260,10 +266,11 @@ def test_an_attempt_adds_only_so_many_and_completes_nothing_then(site, shop):
     flow = shop.jobs.flow("wrong")
     step = flow.add(shop.wrong.call())
     run = flow.enqueue()
-    many, large, completed = run.result(step, timeout=PATIENCE_S)
+    many, large, completed, joined = run.result(step, timeout=PATIENCE_S)
     assert "at most 10,000 jobs" in many
     assert "4,194,304 bytes" in large
     assert "does not go with current().flow" in completed
+    assert "does not go with a flow inside a handler" in joined
     assert ledger(site) == ["added", "all", "is", "that"]
 
 

@@ -15,7 +15,9 @@ import pytest
 
 from jobpool.cli.exits import Exit
 from jobpool.core.formats import FORMAT
+from jobpool.core.jobs.flow import NewFlow, NewStep
 from jobpool.errors import FeatureHeldBack
+from jobpool.store.records.flows import FlowFilter
 from support.postgres.server import server
 from support.site.previous_release import previous_release
 from support.site.supervising import PATIENCE_S, Site
@@ -161,6 +163,10 @@ def test_two_releases_share_a_store_under_kills_and_nothing_is_lost(site):
     newer = site.start_release(old=False)
     with pytest.raises(FeatureHeldBack, match=rf"jobpool \S+ on .*, pid {older.pid}:"):
         site.store.require(FORMAT)
+    steps = (NewStep(number=0, name="first"),)
+    with pytest.raises(FeatureHeldBack, match=r"nothing was"):
+        site.store.enqueue_flow(NewFlow(name="early", steps=steps), [])
+    assert site.store.flows(FlowFilter()) == []
     (status,) = site.cli("status")
     assert [one["pid"] for one in status["held_back"]] == [older.pid]
     enqueue_old()
