@@ -80,7 +80,8 @@ class Server:
         """Return how many transactions have written so far, or tried to.
 
         Those that only looked are not counted: supervisors that wait look again and
-        again. Known at once, unlike the counts in pg_stat_database.
+        again. Savepoints that wrote count, too. Known at once, unlike the counts in
+        pg_stat_database.
         """
         if self._connection is None:
             return 0
