@@ -56,6 +56,7 @@ BOUNDS = (
     ),
     Bound("metrics", "no-op, scraped each second: over not", US, None, least=0.97),
     Bound("throughput", "fresh child: jobs/s", US, "rq", least=5),
+    Bound("fresh", "fresh child: jobs/s", US, "rq", least=2),
     Bound("throughput", "busy 50 ms: % of workers in handlers", US, None, least=98),
     Bound("throughput", "16 sleep 100 ms: jobs/s", US, None, least=155),
     Bound("pick-up", "pick-up: p50 ms", US, None, most=1),
