@@ -68,7 +68,7 @@ FLOW_BUGS = (
     SuiteBug(
         "a retry leaves what was canceled before its turn",
         Promise.FLOWS,
-        "tests/store/memory/test_flow_model.py",
+        "tests/unit/core/rules/test_flows.py",
         (
             Edit(
                 "core/rules/flows.py",
@@ -171,6 +171,43 @@ FLOW_BUGS = (
                 "        with self._database.writing() as session:\n"
                 "            self._hold_flow(session, flow_id)\n",
                 "        with self._database.writing() as session:\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a job that is retried before its step's turn begins at once",
+        Promise.FLOWS,
+        "tests/store/contract/flows/test_alone.py",
+        (
+            Edit(
+                "store/memory/flows/alone.py",
+                "    if step is None or step.has_ended:\n        return row\n",
+                "    if step is None or step.state is not step.state.SKIPPED:\n"
+                "        return row\n",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "what was added is there twice after a retry",
+        Promise.FLOWS,
+        "tests/store/contract/flows/test_retry.py",
+        (
+            Edit(
+                "store/sqlite/sql/flow_retry.sql",
+                "AND j.replaced_by IS NULL AND j.added_by IS NULL\nORDER BY",
+                "AND j.replaced_by IS NULL\nORDER BY",
+            ),
+        ),
+    ),
+    SuiteBug(
+        "a step that somebody retries a job of begins beside what comes after it",
+        Promise.FLOWS,
+        "tests/store/contract/flows/test_retry_jobs.py",
+        (
+            Edit(
+                "store/operations/flows/retry.py",
+                'for job_id in session.rows("running_member", steps=after):',
+                'for job_id in session.rows("running_member", steps="[]"):',
             ),
         ),
     ),
