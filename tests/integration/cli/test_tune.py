@@ -155,6 +155,39 @@ def test_a_table_in_the_way_is_refused(tmp_path):
         draft(path, [Edit(("kinds", "shop.mail"), "memory", "64MiB")])
 
 
+EDITS = [Edit(("kinds", "a.b"), "memory", "64MiB"), Edit(("pools", "io"), "recycle", 9)]
+
+
+def test_line_ends_stay(tmp_path):
+    """A file from Windows is not made anew: the diff shows each line that changes."""
+    path = tmp_path / "jobpool.toml"
+    path.write_bytes(b"# Ours.\r\n[pools.io]\r\nsize = 4\r\n")
+    made = draft(path, EDITS)
+    write(made)
+    written = path.read_bytes()
+    assert written.startswith(b"# Ours.\r\n[pools.io]\r\nsize = 4\r\nrecycle = 9\r\n")
+    assert written.count(b"\n") == written.count(b"\r\n")
+    assert [line for line in made.diff.splitlines()[3:] if line[0] == "-"] == []
+
+
+def test_an_inline_table_that_cannot_be_edited_is_refused(tmp_path):
+    path = tmp_path / "jobpool.toml"
+    path.write_text("kinds = {}\n")
+    with pytest.raises(ConfigError, match=r"cannot be edited.*nothing was changed"):
+        draft(path, EDITS)
+
+
+def test_tables_that_are_apart_are_edited_where_they_are(tmp_path):
+    """So are those of most projects: other tools' tables lie between."""
+    path = tmp_path / "pyproject.toml"
+    path.write_text("[tool.ruff]\n[project]\n[tool.jobpool.pools.io]\nsize = 4\n")
+    write(draft(path, EDITS))
+    found = tomllib.loads(path.read_text())
+    ours = {"kinds": {"a.b": {"memory": "64MiB"}}}
+    ours["pools"] = {"io": {"size": 4, "recycle": 9}}
+    assert found == {"tool": {"ruff": {}, "jobpool": ours}, "project": {}}
+
+
 def test_a_file_that_was_changed_meanwhile_is_left_alone(shop):
     """The diff that somebody has agreed to was of another file."""
     path = shop / "jobpool.toml"

@@ -158,6 +158,15 @@ def test_a_store_that_cannot_be_read_is_an_error(tmp_path):
     assert "none.db" in once.stderr
 
 
+def test_a_configuration_that_is_wrong_ends_the_command(tmp_path):
+    """It had served empty gauges, and said nothing."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("store = 3\n")
+    once = CliRunner().invoke(cli, ["metrics", "--once", "--config", str(wrong)])
+    assert once.exit_code == 2
+    assert "store" in once.stderr
+
+
 @pytest.mark.parametrize(
     "value", ["9464", "localhost", "shop.example:80", "1.2.3.4:99999"]
 )

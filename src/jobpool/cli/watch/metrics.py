@@ -11,12 +11,13 @@ import click
 from jobpool.cli.context import own_sources
 from jobpool.cli.flags import store_flags
 from jobpool.cli.output import print_line
-from jobpool.core.config.load import Sources, client_settings
+from jobpool.core.config.load import client_settings
 from jobpool.core.config.readers import address
 from jobpool.core.units import duration_s
 from jobpool.errors import ConfigError, StoreUnavailable
 
 if TYPE_CHECKING:
+    from jobpool.core.config.settings import ClientSettings
     from jobpool.store.protocol import Store
 
 _LISTEN = "127.0.0.1:9465"
@@ -51,7 +52,7 @@ def metrics(
     """
     place = address(listen, "--listen")
     every_s = max(1.0, duration_s(every, "--every"))
-    sources = own_sources(store, config)
+    settings = client_settings(own_sources(store, config))
     try:
         from jobpool.monitoring.metrics.fleet import FleetMetrics  # noqa: PLC0415 - an extra
         from jobpool.monitoring.metrics.listen import Listener  # noqa: PLC0415
@@ -60,7 +61,9 @@ def metrics(
         raise ConfigError(
             "metrics need prometheus-client: pip install 'jobpool[metrics]'"
         ) from exc
-    fleet = FleetMetrics(lambda: _opened(sources), by_tenant=by_tenant, every_s=every_s)
+    fleet = FleetMetrics(
+        lambda: _opened(settings), by_tenant=by_tenant, every_s=every_s
+    )
     fleet.start()
     try:
         if once:
@@ -86,10 +89,9 @@ def metrics(
         fleet.close()
 
 
-def _opened(sources: Sources) -> Store:
+def _opened(settings: ClientSettings) -> Store:
     from jobpool.store.opening import open_store  # noqa: PLC0415 - not for --help
 
-    settings = client_settings(sources)
     return open_store(settings.store, create=False, admission=settings.admission)
 
 
@@ -101,6 +103,7 @@ def _print(fleet: Any) -> None:
     """
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
 
+    fleet.tried.wait()
     registry = CollectorRegistry()
     registry.register(fleet)
     said = generate_latest(registry).decode()

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.jobs.flow import FlowState
 from jobpool.core.jobs.job import JobState
-from jobpool.errors import StoreError
+from jobpool.errors import JobpoolError
 from jobpool.monitoring.metrics import catalogue as cat
 from jobpool.monitoring.metrics.counts import Values
 from jobpool.monitoring.scaling import Scaling, scaling_of
@@ -112,6 +112,15 @@ class FleetMetrics(Collector):
         return iter(())
 
     def _read_all(self) -> None:
+        try:
+            self._read_until_closed()
+        except Exception as exc:
+            # Nobody reads any more: no scrape may take what there is for the present.
+            self._is_up, self.error = False, f"{type(exc).__name__}: {exc}"
+            self.tried.set()
+            raise
+
+    def _read_until_closed(self) -> None:
         store: Store | None = None
         wait_s = 0.0
         while not self._closing.wait(wait_s):
@@ -121,7 +130,7 @@ class FleetMetrics(Collector):
                     store = self._opener()
                 scaling = scaling_of(store)
                 values = values_of(store, scaling, by_tenant=self._by_tenant)
-            except StoreError as exc:
+            except JobpoolError as exc:
                 self._is_up, self.error = False, str(exc)
                 if store is not None:
                     store.close()

@@ -6,7 +6,10 @@ one's, which drains. It is tried again until it is free.
 
 from __future__ import annotations
 
+import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
 from types import TracebackType
@@ -23,6 +26,7 @@ from jobpool.core.config.settings import Address
 AGAIN_S = 5.0
 _SILENT_S = 10.0
 """A client that sends nothing is left."""
+_REFUSED_S = 0.5
 _CLOSE_S = 2.0
 _HOME = b"jobpool: see /metrics\n"
 
@@ -46,6 +50,19 @@ class _Server(ThreadingMixIn, WSGIServer):
     allow_reuse_address = True
     timeout = 0.5
     """As often it looks whether it is to end."""
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Take a connection; where that fails, wait: it is offered again at once."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_REFUSED_S)  # no descriptor is left
+            raise
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that has gone or was silent: stderr is the log's."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Server6(_Server):

@@ -1,6 +1,8 @@
 """The gauges of the fleet: what is in the store, how old that is, and never a wait."""
 
-from jobpool.errors import StoreUnavailable
+import pytest
+
+from jobpool.errors import ConfigError, StoreUnavailable
 from jobpool.monitoring.metrics import catalogue
 from jobpool.monitoring.metrics.fleet import FleetMetrics, values_of
 from jobpool.monitoring.scaling import scaling_of
@@ -129,5 +131,24 @@ def test_a_store_that_was_never_there_is_down(store):
     fleet.start()
     try:
         assert samples(fleet.collect()) == {("jobpool_fleet_up",): 0.0}
+    finally:
+        fleet.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("error", [ConfigError("no driver"), KeyError("a bug")])
+def test_what_cannot_be_read_for_any_reason_is_said(error):
+    """Nobody is served gauges that nobody reads any more."""
+
+    def opener():
+        raise error
+
+    fleet = FleetMetrics(opener)
+    fleet.start()
+    try:
+        assert fleet.tried.wait(DEADLINE_S)
+        assert str(error) in fleet.error
+        assert samples(fleet.collect())["jobpool_fleet_up",] == 0
+        assert fleet.scaling() is None
     finally:
         fleet.close()

@@ -1,14 +1,21 @@
 """Metrics are served at an address; one that is taken is waited for."""
 
+import errno
+import os
 import socket
+import struct
+import threading
+import time
 import urllib.error
 import urllib.request
 
 import pytest
 
 from jobpool.core.config.settings import Address
+from jobpool.monitoring.metrics import listen
 from jobpool.monitoring.metrics.attempts import AttemptMetrics
 from jobpool.monitoring.metrics.listen import Listener
+from support.waiting import wait_until
 
 DEADLINE_S = 30
 
@@ -56,6 +63,42 @@ def test_junk_ends_its_own_request_alone(listener, junk):
         client.sendall(junk)
         client.shutdown(socket.SHUT_WR)
     assert "jobpool" in get(listener.port)
+
+
+def has_no_request():
+    names = (thread.name for thread in threading.enumerate())
+    return not any("process_request" in name for name in names)
+
+
+@pytest.mark.parametrize("how", ["silent", "reset"])
+def test_a_client_that_goes_or_is_silent_is_no_error(listener, how, monkeypatch, capfd):
+    """What a supervisor writes on stderr is its log, which programs read."""
+    monkeypatch.setattr(listen._Handler, "timeout", 0.05)
+    with socket.create_connection(("127.0.0.1", listener.port), DEADLINE_S) as client:
+        client.sendall(b"GET /met")
+        if how == "silent":
+            assert client.recv(1) == b""
+        else:
+            now = struct.pack("ii", 1, 0)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
+    assert "jobpool" in get(listener.port)
+    wait_until(has_no_request, DEADLINE_S, "its thread has ended")
+    assert capfd.readouterr().err == ""
+
+
+def test_without_a_free_descriptor_it_waits_for_one(listener, monkeypatch):
+    """The connection is offered again at once: the thread would never rest."""
+
+    def refuse(_server):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    slept = []
+    with listener._bound() as server, socket.socket() as client:
+        monkeypatch.setattr(listen.WSGIServer, "get_request", refuse)
+        monkeypatch.setattr(time, "sleep", slept.append)
+        client.connect(server.server_address)
+        server.handle_request()
+    assert slept == [listen._REFUSED_S]
 
 
 def test_an_address_that_is_taken_is_told_once_and_had_when_it_is_free(monkeypatch):

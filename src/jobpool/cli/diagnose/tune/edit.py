@@ -1,14 +1,15 @@
 """Writes proposals into the configuration file, as a diff that somebody confirms.
 
-The file is edited, not made anew: comments and order stay. It is replaced in one step,
-and only if nobody has changed it meanwhile.
+The file is edited, not made anew: comments, order and line ends stay. It is replaced in
+one step, and only if nobody has changed it meanwhile.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, MutableMapping, Sequence
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -85,7 +86,7 @@ def draft(path: Path, edits: Iterable[Edit]) -> Draft:
             "'jobpool[tune]'; nothing was changed"
         ) from exc
     try:
-        before = path.read_text(encoding="utf-8")
+        before = _text(path)
     except FileNotFoundError:
         before = None
     except (OSError, UnicodeDecodeError) as exc:
@@ -93,14 +94,17 @@ def draft(path: Path, edits: Iterable[Edit]) -> Draft:
     root = ("tool", "jobpool") if path.name == _PROJECT else ()
     try:
         document = tomlkit.parse(before or "")
-        for edit in edits:
-            _put(document, (*root, *edit.tables), edit.key, edit.value)
-    except (TOMLKitError, TypeError) as exc:
+        placed = [edit._replace(tables=(*root, *edit.tables)) for edit in edits]
+        for edit in placed:
+            _put(document, edit)
+        after = _with_line_ends_of(before or "", tomlkit.dumps(document))
+        _check(before or "", after, placed)
+    except (TOMLKitError, TypeError, ValueError) as exc:
         raise ConfigError(
             f"{path} cannot be edited: {exc}; write the values yourself, as "
             "`jobpool tune` shows them; nothing was changed"
         ) from exc
-    return Draft(path, before, tomlkit.dumps(document))
+    return Draft(path, before, after)
 
 
 def write(made: Draft) -> None:
@@ -112,7 +116,7 @@ def write(made: Draft) -> None:
     path = made.path
     target = path.resolve()
     try:
-        now = target.read_text(encoding="utf-8") if target.exists() else None
+        now = _text(target) if target.exists() else None
         if now != made.before:
             raise ConfigError(
                 f"{path} was changed meanwhile; give the command again to see the new "
@@ -120,8 +124,8 @@ def write(made: Draft) -> None:
             )
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".jobpool-")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(made.after)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(made.after.encode())
                 file.flush()
                 os.fsync(file.fileno())
             mode = target.stat().st_mode & 0o777 if now is not None else 0o644
@@ -151,22 +155,50 @@ def _time_text(time_s: float) -> str:
     return f"{whole}s"
 
 
-def _put(
-    document: TOMLDocument, tables: tuple[str, ...], key: str, value: str | int
-) -> None:
+def _text(path: Path) -> str:
+    """Return a file's text with its own line ends."""
+    return path.read_bytes().decode()
+
+
+def _with_line_ends_of(before: str, after: str) -> str:
+    """Return the text with CRLF alone, if the other one has nothing else."""
+    crlf = "\r\n"
+    if before.count("\n") != before.count(crlf) or crlf not in before:
+        return after
+    return after.replace(crlf, "\n").replace("\n", crlf)
+
+
+def _put(document: TOMLDocument, edit: Edit) -> None:
     """Set a value, in a table that is made if it is missing.
 
     Raises:
         TypeError: something else than a table bears one of the names.
+        ValueError: tomlkit can have no table at that place.
     """
     import tomlkit  # noqa: PLC0415 - see `draft`
 
     place: Any = document
-    for depth, name in enumerate(tables):
+    for depth, name in enumerate(edit.tables):
         if name not in place:
-            is_last = depth == len(tables) - 1
-            place.add(name, tomlkit.table(is_super_table=not is_last))
+            is_last = depth == len(edit.tables) - 1
+            place[name] = tomlkit.table(is_super_table=not is_last)
         place = place[name]
-        if not hasattr(place, "add"):
-            raise TypeError(f"{'.'.join(tables[: depth + 1])} is not a table")
-    place[key] = value
+        if not isinstance(place, MutableMapping):
+            raise TypeError(f"{'.'.join(edit.tables[: depth + 1])} is not a table")
+    place[edit.key] = edit.value
+
+
+def _check(before: str, after: str, edits: Sequence[Edit]) -> None:
+    """Read the file as the configuration is read: nothing else may have changed.
+
+    Raises:
+        ValueError: something has, or it is no TOML any more.
+    """
+    wanted = tomllib.loads(before)
+    for edit in edits:
+        table = wanted
+        for name in edit.tables:
+            table = table.setdefault(name, {})
+        table[edit.key] = edit.value
+    if tomllib.loads(after) != wanted:
+        raise ValueError("more than these values would change")
