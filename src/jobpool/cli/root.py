@@ -35,64 +35,94 @@ class _Command(NamedTuple):
     summary: str
 
 
-_COMMANDS = {
-    "run": _Command("launch.launch:run", "Start with the configured pools."),
-    "enqueue": _Command("jobs.enqueue:enqueue", "Enqueue jobs of one kind."),
-    "list": _Command("jobs.list_jobs:list_jobs", "List jobs, newest first."),
-    "show": _Command(
-        "jobs.show.command:show", "Show one job: reason, figures, stack, output."
-    ),
-    "logs": _Command("watch.logs:logs", "Print what jobs have written, or write now."),
-    "status": _Command(
-        "diagnose.status:status", "Show supervisors, pools and waiting jobs."
-    ),
-    "top": _Command("watch.top.command:top", "Watch what runs, waits and died, live."),
-    "cancel": _Command("jobs.operate:cancel", "Cancel jobs."),
-    "retry": _Command("jobs.operate:retry", "Run dead or waiting jobs now."),
-    "release": _Command("jobs.operate:release", "Put quarantined jobs back in line."),
-    "replay": _Command(
-        "jobs.arguments.replay:replay", "Run jobs again with other arguments."
-    ),
-    "pause": _Command("admin.pause:pause", "Stop starting jobs: a pool, a kind, all."),
-    "resume": _Command("admin.pause:resume", "Undo a pause: a pool, a kind, all."),
-    "quotas": _Command(
-        "admin.quotas.command:quotas", "List quotas, what waits for them; set them."
-    ),
-    "tenants": _Command(
-        "admin.quotas.tenants:tenants", "List what tenants may use; set it."
-    ),
-    "schedules": _Command(
-        "admin.schedules.command:schedules", "List schedules; run, pause, change them."
-    ),
-    "flows": _Command(
-        "admin.flows.command:flows", "List flows; show, pause, cancel, approve them."
-    ),
-    "reclaim": _Command("admin.reclaim:reclaim", "Take back a dead supervisor's jobs."),
-    "audit": _Command("jobs.audit:audit", "Show who did what to jobs, and why."),
-    "prune": _Command("admin.prune:prune", "Delete old finished jobs."),
-    "erase": _Command("admin.erase:erase", "Delete what jobs hold of somebody."),
-    "migrate": _Command(
-        "admin.migrate:migrate", "Create the store, or upgrade its schema."
-    ),
-    "restored": _Command(
-        "admin.restored:restored", "Make a store usable that was restored."
-    ),
-    "move": _Command("admin.move:move", "Move a SQLite queue to PostgreSQL."),
-    "alive": _Command(
-        "launch.alive:alive", "Report whether a supervisor runs here, for probes."
-    ),
-    "check": _Command("diagnose.check:check", "Check the setup; start nothing."),
-    "doctor": _Command("diagnose.doctor:doctor", "Check platform, limits and store."),
-    "tune": _Command(
-        "diagnose.tune.command:tune", "Propose limits that fit what jobs have used."
-    ),
-    "metrics": _Command(
-        "watch.metrics:metrics", "Serve the gauges of the whole fleet to Prometheus."
-    ),
-    "manual": _Command("diagnose.manual:manual", "Read or search the manual."),
-    "demo": _Command("demo.command:demo", "Watch hostile jobs being contained."),
+_SECTIONS = {
+    "Start and check": {
+        "run": _Command("launch.launch:run", "Start with the configured pools."),
+        "check": _Command("diagnose.check:check", "Check the setup; start nothing."),
+        "doctor": _Command(
+            "diagnose.doctor:doctor", "Check platform, limits and store."
+        ),
+        "alive": _Command(
+            "launch.alive:alive", "Report whether a supervisor runs here, for probes."
+        ),
+    },
+    "Watch": {
+        "status": _Command(
+            "diagnose.status:status", "Show supervisors, pools and waiting jobs."
+        ),
+        "top": _Command(
+            "watch.top.command:top", "Watch what runs, waits and died, live."
+        ),
+        "metrics": _Command(
+            "watch.metrics:metrics",
+            "Serve the gauges of the whole fleet to Prometheus.",
+        ),
+        "tune": _Command(
+            "diagnose.tune.command:tune",
+            "Propose limits that fit what jobs have used.",
+        ),
+    },
+    "Jobs": {
+        "enqueue": _Command("jobs.enqueue:enqueue", "Enqueue jobs of one kind."),
+        "list": _Command("jobs.list_jobs:list_jobs", "List jobs, newest first."),
+        "show": _Command(
+            "jobs.show.command:show", "Show one job: reason, figures, stack, output."
+        ),
+        "logs": _Command(
+            "watch.logs:logs", "Print what jobs have written, or are writing."
+        ),
+        "cancel": _Command("jobs.operate:cancel", "Cancel jobs."),
+        "retry": _Command("jobs.operate:retry", "Run dead or waiting jobs now."),
+        "release": _Command(
+            "jobs.operate:release", "Put quarantined jobs back in line."
+        ),
+        "replay": _Command(
+            "jobs.arguments.replay:replay", "Run jobs again with other arguments."
+        ),
+        "reclaim": _Command(
+            "admin.reclaim:reclaim", "Take back a dead supervisor's jobs."
+        ),
+        "audit": _Command("jobs.audit:audit", "Show who did what to jobs, and why."),
+    },
+    "Flows, schedules and limits": {
+        "flows": _Command(
+            "admin.flows.command:flows",
+            "List flows; show, pause, cancel, retry or approve one.",
+        ),
+        "schedules": _Command(
+            "admin.schedules.command:schedules",
+            "List schedules; run, pause or change one.",
+        ),
+        "pause": _Command(
+            "admin.pause:pause", "Begin no more jobs of a pool, of a kind, or at all."
+        ),
+        "resume": _Command("admin.pause:resume", "Undo a pause."),
+        "quotas": _Command(
+            "admin.quotas.command:quotas",
+            "List quotas and what waits for them; change one.",
+        ),
+        "tenants": _Command(
+            "admin.quotas.tenants:tenants", "List what tenants may use; change it."
+        ),
+    },
+    "The store": {
+        "migrate": _Command(
+            "admin.migrate:migrate", "Create the store, or upgrade its schema."
+        ),
+        "move": _Command("admin.move:move", "Move a SQLite queue to PostgreSQL."),
+        "restored": _Command(
+            "admin.restored:restored", "Make a store usable after a restore."
+        ),
+        "prune": _Command("admin.prune:prune", "Delete old finished jobs."),
+        "erase": _Command("admin.erase:erase", "Delete what jobs hold about a person."),
+    },
+    "Learn": {
+        "manual": _Command("diagnose.manual:manual", "Read or search the manual."),
+        "demo": _Command("demo.command:demo", "Watch hostile jobs being contained."),
+    },
 }
-"""In the order of the help."""
+"""By the headings of the help, in its order."""
+_COMMANDS = {name: command for of in _SECTIONS.values() for name, command in of.items()}
 _EVERYWHERE = ("store", "config")
 """Launch flags that are also accepted before another command's name."""
 
@@ -137,9 +167,13 @@ class Root(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's
         formatter: click.HelpFormatter,
     ) -> None:
-        """Write the list of commands without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(n, c.summary) for n, c in _COMMANDS.items()])
+        """Write the commands by section, in one column, without importing any."""
+        width = max(map(len, _COMMANDS))
+        for heading, commands in _SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(n.ljust(width), c.summary) for n, c in commands.items()]
+                )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the group's own flags."""
