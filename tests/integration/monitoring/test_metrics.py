@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner
@@ -127,8 +128,9 @@ def test_the_fleet_is_scraped_in_one_place(site):
     assert found["jobpool_unknown_kind_jobs", "shop.add", "cpu"] == 6
 
 
-def test_the_fleet_s_server_ends_when_it_is_told_to(site):
-    site.add("shop.add", {"a": 1, "b": 1})
+@contextmanager
+def served(site):
+    """Serve the fleet's gauges; yield the process and its port."""
     port = free_port()
     words = [sys.executable, "-m", "jobpool", "metrics", "--store", site.url]
     with subprocess.Popen(
@@ -139,16 +141,21 @@ def test_the_fleet_s_server_ends_when_it_is_told_to(site):
         text=True,
     ) as process:
         try:
-            assert (
-                process.stdout.readline().strip() == f"http://127.0.0.1:{port}/metrics"
-            )
-            found = scrape(port)
-            assert found["jobpool_fleet_up",] == 1
-            assert found["jobpool_jobs", "normal", "shop.add", "cpu", "runnable"] == 1
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE_S) == 0
+            said = process.stdout.readline().strip()
+            assert said == f"http://127.0.0.1:{port}/metrics"
+            yield process, port
         finally:
             process.kill()
+
+
+def test_the_fleet_s_server_ends_when_it_is_told_to(site):
+    site.add("shop.add", {"a": 1, "b": 1})
+    with served(site) as (process, port):
+        found = scrape(port)
+        assert found["jobpool_fleet_up",] == 1
+        assert found["jobpool_jobs", "normal", "shop.add", "cpu", "runnable"] == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_store_that_cannot_be_read_is_an_error(tmp_path):
@@ -195,26 +202,14 @@ def test_scaling_is_answered_for_each_pool(site):
     """0 for a pool that nobody knows, and not nothing: a scaler takes it for 0."""
     site.start("cpu=2,io=1").stop()
     site.add_many("shop.add", [{"a": 1, "b": 1}] * 5)
-    port = free_port()
-    words = [sys.executable, "-m", "jobpool", "metrics", "--store", site.url]
-    with subprocess.Popen(
-        [*words, "--listen", f"127.0.0.1:{port}"],
-        cwd=site.folder,
-        env={k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            process.stdout.readline()
+    with served(site) as (_, port):
 
-            def ask(pool):
-                url = f"http://127.0.0.1:{port}/scaling/{pool}"
-                with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-                    return json.load(answer)
+        def ask(pool):
+            url = f"http://127.0.0.1:{port}/scaling/{pool}"
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+                return json.load(answer)
 
-            cpu = ask("cpu")
-            assert (cpu["wanted"], cpu["due"], cpu["slots"]) == (3, 5, 2)
-            assert ask("io")["wanted"] == 0
-            assert ask("no%20such")["wanted"] == 0
-        finally:
-            process.kill()
+        cpu = ask("cpu")
+        assert (cpu["wanted"], cpu["due"], cpu["slots"]) == (3, 5, 2)
+        assert ask("io")["wanted"] == 0
+        assert ask("no%20such")["wanted"] == 0
