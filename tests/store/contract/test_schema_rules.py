@@ -211,6 +211,7 @@ ONE_OF = {
     "ending": "cancel",
     "hook": "finish",
     "is_external": 1,
+    "is_erased": 1,
     ("ticks", "state"): "done",
     "job_state": "dead",
     "when_ended": "failed",
