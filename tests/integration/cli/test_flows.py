@@ -190,9 +190,10 @@ def test_a_flow_that_does_not_exist_is_an_error_that_says_where_it_was_sought(st
 def test_a_flow_is_paused_and_resumed_with_a_row_for_each(store):
     """What changes nothing has no row."""
     flow = place(store)
-    say = f"flow {flow} paused"
-    assert words(run("flows", "pause", flow, "--note", "vendor down")) == [say]
-    assert words(run("flows", "pause", flow)) == [f"{say} (no change: paused)"]
+    said = words(run("flows", "pause", flow, "--note", "vendor down"))
+    assert said == [f"flow {flow} paused"]
+    again = words(run("flows", "pause", flow))
+    assert again == [f"nothing changed flow {flow} is paused already"]
     (job,) = {store.get(job).state for job in jobs_of(store, flow).values()}
     assert job is JobState.WAITING
     waits = [line for line in words(run("flows", "show", flow)) if "waits" in line]
@@ -218,15 +219,15 @@ def test_a_canceled_flow_ends_as_such_and_its_hook_runs(store):
     assert store.get(jobs["charge"]).state is JobState.CANCELED
     assert rows(run("flows", "--json"))[0]["state"] == "canceled"
     again = words(run("flows", "cancel", flow))
-    assert again == [f"flow {flow} canceled (no change: canceled)"]
+    assert again == [f"nothing changed flow {flow} is canceled already"]
     assert actions(store) == [("flows cancel", "sold out")]
 
 
 def test_a_failed_flow_is_retried_as_a_whole_and_no_job_of_it_alone(store):
     """What succeeded keeps its result; whoever retries a job is told what to do."""
     flow = place(store)
-    say = f"flow {flow} retried"
-    assert words(run("flows", "retry", flow)) == [f"{say} (no change: open)"]
+    early = words(run("flows", "retry", flow))
+    assert early == [f"nothing changed flow {flow} is open already"]
     jobs = jobs_of(store, flow)
     end_next(store)
     while store.flow(flow).row.state == "open":

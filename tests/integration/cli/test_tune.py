@@ -230,7 +230,13 @@ def test_memory_that_follows_the_arguments_is_said(tmp_path):
 
 def test_an_empty_store_says_when_there_will_be_something(tmp_path):
     stored(tmp_path).close()
-    assert "no attempt has been counted yet" in tune().stdout
+    assert "no attempt has been counted yet " in tune().stdout
+
+
+def test_a_filter_that_no_attempt_fits_is_not_called_an_empty_store(shop):
+    """Whoever mistypes a kind is not told that nothing was counted at all."""
+    said = tune("--kind", "shop.thumbnial").stdout
+    assert "counted yet of what --kind, --pool or --weeks names" in said
 
 
 @pytest.mark.parametrize("args", [("--yes",), ("--write", "--json")])

@@ -46,4 +46,6 @@ def need_terminal(instead: str) -> None:
         UsageError: standard input or output is no terminal.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError(f"that needs a terminal; {instead}")
+        raise click.UsageError(
+            f"a moving picture needs a terminal, as input and output; {instead}"
+        )

@@ -27,14 +27,23 @@ _LISTEN = "127.0.0.1:9465"
 @click.option(
     "--listen",
     default=_LISTEN,
+    metavar="ADDRESS",
     show_default=True,
     help="Where /metrics is served: an IP address and a port.",
 )
-@click.option("--by-tenant", is_flag=True, help="Count jobs by tenant as well.")
 @click.option(
-    "--every", default="10s", show_default=True, help="How often the store is read."
+    "--by-tenant",
+    is_flag=True,
+    help="Count jobs by tenant as well, for the hundred with the most jobs.",
 )
-@click.option("--once", is_flag=True, help="Print them once, and end.")
+@click.option(
+    "--every",
+    default="10s",
+    metavar="TIME",
+    show_default=True,
+    help="How often to read the store.",
+)
+@click.option("--once", is_flag=True, help="Print the gauges once, and end.")
 @store_flags
 def metrics(
     *,
@@ -47,8 +56,9 @@ def metrics(
 ) -> None:
     """Serve the gauges of the whole fleet to Prometheus.
 
-    Run it in exactly one place: the gauges are of all supervisors together, and would
-    be added up twice. Each supervisor's own counts are served by `[metrics] listen`.
+    Run it in exactly one place: its gauges count all supervisors together, and two of
+    it would count each job twice. Each supervisor serves its own counts: see `listen`
+    under `[metrics]` in the configuration.
     """
     place = address(listen, "--listen")
     every_s = max(1.0, duration_s(every, "--every"))

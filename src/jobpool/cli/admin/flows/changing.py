@@ -42,9 +42,10 @@ def _of_one(command: C) -> C:
 @click.command("cancel")
 @_of_one
 def cancel_flow(**given: Any) -> None:
-    """Cancel a flow: what runs is asked to stop, and nothing more of it begins.
+    """Cancel what has not ended in a flow.
 
-    Its hooks for failures and for its end run.
+    What runs is asked to stop, and nothing more begins, except the hooks for failures
+    and for the flow's end.
     """
     _change(_plainly(CancelFlow), "canceled", **given)
 
@@ -74,8 +75,9 @@ def resume_flow(**given: Any) -> None:
 )
 @_of_one
 def retry_flow(*, jobs: tuple[int | str, ...], **given: Any) -> None:
-    """Let a flow go on that has ended: what failed, and all after it, run anew.
+    """Run again what failed in a flow, and all after it.
 
+    The flow must have ended, unless --job says which of its failed jobs to run again.
     What succeeded before keeps its results. Hooks run again at the new end.
     """
 
@@ -103,7 +105,10 @@ def approve(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """End a step that waits for somebody: `jobpool flows show` names its JOB."""
+    """End a step that waits for an approval.
+
+    `jobpool flows show` names its JOB.
+    """
     encoded = _as_json(result)
     with opened(own_sources(store, config)) as found:
         job_id = id_of(found, job)
@@ -156,7 +161,7 @@ def _change(
         print_json(
             {"flow": number, past: True, "changed": done.is_made, "state": row.state}
         )
+    elif done.is_made:
+        print_line(f"flow {number} {past}")
     else:
-        print_line(
-            f"flow {number} {past}", "" if done.is_made else f"(no change: {row.state})"
-        )
+        print_line("nothing changed", f"flow {number} is {row.state} already")

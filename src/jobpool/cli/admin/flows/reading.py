@@ -62,7 +62,7 @@ _BAR_WIDTH = 40
 def show_flow(
     *, flow: int | str, limit: int, store: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Show one flow: its steps as a tree, how far it is, what it waits for.
+    """Show one flow: its steps, and what it waits for.
 
     FLOW is its number or its ref. Its jobs: `jobpool list --flow FLOW`.
     """

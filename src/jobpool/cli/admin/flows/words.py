@@ -37,10 +37,11 @@ _SIGNS = {
     "closed": ("·", "dim"),
 }
 _BEGINS = {
-    When.SUCCEEDED: "after {}",
-    When.FAILED: "if {} fails",
-    When.FINISHED: "once {} has ended",
+    When.SUCCEEDED: ("after {}", "after {}"),
+    When.FAILED: ("if {} fails", "if all of {} fail"),
+    When.FINISHED: ("once {} has ended", "once all of {} have ended"),
 }
+"""Of one step, and of several."""
 _HOOKS = {
     Hook.SUCCESS: "if the flow succeeds",
     Hook.FAILURE: "if the flow fails",
@@ -143,8 +144,8 @@ def begins_words(step: StepRow) -> str:
     if step.hook is not None:
         return _HOOKS[step.hook]
     return ", ".join(
-        words.format(_numbers(numbers))
-        for when, words in _BEGINS.items()
+        (of_several if numbers[1:] else of_one).format(_numbers(numbers))
+        for when, (of_one, of_several) in _BEGINS.items()
         if (numbers := [number for number, one in step.after if one is when])
     )
 

@@ -97,8 +97,9 @@ def set_quota(
 def reset_quota(
     *, name: str, note: str | None, store: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Undo `quotas set`, open what is blocked, close a breaker, fill up the rate.
+    """Undo `quotas set`, and let jobs begin again.
 
+    Opens what is blocked, closes a breaker, and fills up the rate.
     Permits of jobs that run stay theirs.
     """
     with opened(own_sources(store, config)) as found:

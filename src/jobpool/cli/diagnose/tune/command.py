@@ -66,8 +66,10 @@ def tune(
         print_json(encodable(_object(advice)))
         return
     if not advice.kinds:
+        only = any((kind, pool, weeks))
         print_line(
-            "no attempt has been counted yet",
+            "no attempt has been counted yet"
+            + (" of what --kind, --pool or --weeks names" if only else ""),
             "supervisors write what attempts have used every 30 s, and when they end",
         )
         return

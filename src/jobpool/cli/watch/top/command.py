@@ -31,9 +31,18 @@ _USUAL_SIZE = 120, 40
 
 @click.command()
 @click.option(
-    "--every", default="1s", show_default=True, help="How often the store is read."
+    "--every",
+    default="1s",
+    metavar="TIME",
+    show_default=True,
+    help="How often to read the store.",
 )
-@click.option("--only", default="", metavar="TEXT", help="Begin with this filter.")
+@click.option(
+    "--only",
+    default="",
+    metavar="TEXT",
+    help="Show only rows with this text in kind, pool, slot, host or id.",
+)
 @click.option("--once", is_flag=True, help="Print one picture, and end.")
 @store_flags
 def top(
@@ -66,7 +75,9 @@ def top(
             if line.plain:
                 click.echo(drawn_line(screen, line))
         return
-    need_terminal(instead="--once prints one picture, `jobpool status --json` figures")
+    need_terminal(
+        instead="--once prints one picture, and `jobpool status --json` the figures"
+    )
     with Terminal() as terminal:
         watcher = Watcher(lambda: opened(sources), every_s=every_s, wake=terminal.wake)
         watcher.start()

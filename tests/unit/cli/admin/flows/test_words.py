@@ -100,6 +100,10 @@ def test_a_step_says_after_what_it_begins():
     assert begins_words(step_row(9, "a", StepState.CLOSED, *after)) == (
         "after 0-2, 5, if 6 fails, once 7 has ended"
     )
+    several = tuple((number, When.FINISHED) for number in range(8))
+    assert begins_words(step_row(9, "a", StepState.CLOSED, *several)) == (
+        "once all of 0-7 have ended"
+    )
     assert begins_words(step_row(9, "a", hook=Hook.FAILURE)) == "if the flow fails"
 
 
