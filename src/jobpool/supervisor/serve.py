@@ -67,6 +67,7 @@ from jobpool.supervisor.maintenance.run_entry import Entry, until_taken
 from jobpool.supervisor.maintenance.ticking import Ticking
 from jobpool.supervisor.os_priority import going_first
 from jobpool.supervisor.processes.children import Children
+from jobpool.supervisor.processes.host_memory import scarcity
 from jobpool.supervisor.processes.zygotes import Zygotes
 from jobpool.supervisor.reactor import Reactor
 from jobpool.supervisor.storage.inbox import Posts
@@ -278,7 +279,7 @@ class _Supervisor:
             slots=self._machine.slots,
             lockdown=self._isolation.lockdown,
             group=group,
-            memory=self._memory or MemoryLeft().look,
+            memory=self._memory or MemoryLeft(scarcity=scarcity).look,
         )
         self._zygotes = zygotes
         loop = Loop(

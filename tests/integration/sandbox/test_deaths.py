@@ -95,6 +95,14 @@ def test_the_stack_of_a_stuck_c_call_can_be_read(rig, before):
     assert rig.exit(child).signal == signal.SIGKILL
 
 
+def test_a_zygote_outlives_the_end_of_what_it_was_just_to_guard(rig):
+    """A reload lets children end at once that the new zygote is to guard."""
+    with subprocess.Popen(["true"]) as ended:
+        start_time = process_stat(ended.pid).start_time
+    rig.zygote.guard([(ended.pid, start_time)])
+    assert rig.run(rig.child(), "take_usr2").ok
+
+
 def test_the_last_output_of_a_killed_child_is_kept(rig):
     """Output printed right before a death can be read afterwards."""
     child = rig.child()

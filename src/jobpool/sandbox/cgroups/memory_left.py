@@ -10,7 +10,7 @@ Source: kernel documentation, cgroup-v2, memory interface files; proc_meminfo(5)
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jobpool.sandbox.cgroups import location
@@ -28,29 +28,39 @@ class Left(NamedTuple):
     total_bytes: int
 
 
+def _available(left: Left) -> tuple[float, int]:
+    return 0.0, left.available_bytes
+
+
 class MemoryLeft:
     """Looks at the host's memory and at the cgroups that this process is in.
 
     Args:
         folders: of these cgroups; None: find them.
         files: reads them.
+        scarcity: what has the lowest value of it is the scarcest.
     """
 
     def __init__(
-        self, folders: Sequence[str] | None = None, files: CgroupFiles | None = None
+        self,
+        folders: Sequence[str] | None = None,
+        files: CgroupFiles | None = None,
+        *,
+        scarcity: Callable[[Left], tuple[float, int]] = _available,
     ) -> None:
+        self._scarcity = scarcity
         self._files = files or CgroupFiles()
         self._folders = self._find() if folders is None else tuple(folders)
 
     def look(self) -> Left:
-        """Return the scarcest: of the host, or of the cgroup that has least left.
+        """Return the scarcest: what the host has left, or one of the cgroups.
 
         Raises:
             OSError: no descriptor is left to read with, not even a reserved one.
         """
         host = memory()
         cgroups = filter(None, map(self._of, self._folders))
-        return min((Left(host.available, host.total), *cgroups))
+        return min((Left(host.available, host.total), *cgroups), key=self._scarcity)
 
     def _of(self, folder: str) -> Left | None:
         """Return what a cgroup has left; None: it has no limit, or is gone."""

@@ -399,10 +399,9 @@ class Zygote:
     def _guard(self, message: Guard) -> None:
         """Adopt children of a former zygote that are still the same processes."""
         for pid, start_time in message.members:
-            with contextlib.suppress(ProcessLookupError):
-                self._adopt(pid)
-                if process_start_time(pid) != start_time:
-                    os.close(self._children.pop(pid))
+            self._adopt(pid)  # it may be gone by now
+            if pid in self._children and process_start_time(pid) != start_time:
+                os.close(self._children.pop(pid))
 
     def _forget_dead(self) -> None:
         poller = poll()

@@ -25,6 +25,16 @@ from jobpool.supervisor.machine.state.slot import NEVER_S
 TELL_EVERY_S = 1.0
 
 
+def scarcity(left: Left) -> tuple[float, int]:
+    """Order what the host and cgroups have left, the scarcest first.
+
+    By the share of its own reserve, where that is near: a host may be short of memory
+    while a small container in it has even less left, and is not.
+    """
+    reserve = max(1, reserve_bytes(left.total_bytes))
+    return min(left.available_bytes / reserve, PRESSURE_FROM), left.available_bytes
+
+
 class HostMemory:
     """The host's memory, as far as attempts need it.
 

@@ -40,6 +40,15 @@ def test_the_scarcest_cgroup_counts_and_its_caches_are_available(
     assert left == Left(22 * MIB, 64 * MIB)
 
 
+def test_what_is_scarcest_is_for_its_caller_to_say(tmp_path: Path) -> None:
+    """Less may be left of little than of much, and suffice."""
+    large = cgroup(tmp_path / "a", str(64 * MIB), 54)
+    small = cgroup(tmp_path / "a" / "b", str(8 * MIB), 1)
+    assert MemoryLeft([small, large]).look() == Left(7 * MIB, 8 * MIB)
+    asked = MemoryLeft([small, large], scarcity=lambda left: (left[0] / left[1], 0))
+    assert asked.look() == Left(10 * MIB, 64 * MIB)
+
+
 def test_without_a_limit_the_host_counts(tmp_path: Path) -> None:
     """A cgroup without a limit, or one that is gone, says nothing."""
     folder = cgroup(tmp_path / "a", "max", 50)

@@ -11,7 +11,7 @@ from jobpool.sandbox.cgroups.memory_left import Left
 from jobpool.sandbox.metering.sampling import SAMPLE_MAX_S, SAMPLE_MIN_S
 from jobpool.supervisor.machine.inputs import HostMemorySeen
 from jobpool.supervisor.machine.state.slot import NEVER_S
-from jobpool.supervisor.processes.host_memory import TELL_EVERY_S, HostMemory
+from jobpool.supervisor.processes.host_memory import TELL_EVERY_S, HostMemory, scarcity
 
 GIB = 2**30
 TOTAL = 20 * GIB
@@ -43,6 +43,23 @@ class Host:
     def _pressure(self) -> float:
         self.pressures += 1
         return 3.0
+
+
+@pytest.mark.parametrize(
+    ("scarcest", "other"),
+    [
+        # A host that is short, around a small container that has less and is not.
+        (Left(GIB // 4, 24 * GIB), Left(GIB // 8, GIB // 2)),
+        # A container that is short, in a large host that nears its reserve.
+        (Left(GIB // 8, 4 * GIB), Left(3 * GIB, 256 * GIB)),
+        # None is near its reserve: what has less.
+        (Left(GIB, 2 * GIB), Left(20 * GIB, 256 * GIB)),
+    ],
+)
+def test_the_scarcest_is_what_is_nearest_to_its_own_reserve(
+    scarcest: Left, other: Left
+) -> None:
+    assert min(other, scarcest, key=scarcity) == scarcest
 
 
 def test_nobody_looks_while_nothing_runs() -> None:
