@@ -28,6 +28,8 @@ def talk() -> None:
         ("a\nb\n", "a\nb\nc\n", "c\n"),
         ("a\nb\n", "b\nc\n", "c\n"),  # the tail has moved
         ("a\nb\n", "", ""),
+        ("c\nd\n", "a\nb\nc\nd\ne\n", "e\n"),  # more is stored than was shown
+        ("\ufffdd\n", "c\näd\ne\n", "e\n"),  # the tail began within a character
     ],
 )
 def test_what_is_new_of_a_tail_is_what_follows_what_was_seen(before, now, new):

@@ -178,11 +178,13 @@ def _say_ends(
 def added(before: str, now: str) -> str:
     """Return what of a tail is new since it was last seen.
 
-    The tail moves: what was seen may have left it at its beginning. Where nothing of it
-    is left, some was not seen in time, and a line says so.
+    The tail moves: what was seen may have left it at its beginning. Of an attempt that
+    has ended a longer tail is stored: what was seen may be anywhere in it. Where
+    nothing of it is left, some was not seen in time, and a line says so.
     """
-    if not before:
-        return now
+    before = before.lstrip("\ufffd")  # a character that the tail has cut
+    if (place := now.find(before)) >= 0:
+        return now[place + len(before) :]
     for length in range(min(len(before), len(now)), 0, -1):
         if before.endswith(now[:length]):
             return now[length:]
