@@ -98,7 +98,7 @@ class _Status(msgspec.Struct, frozen=True):
     help="Show what due jobs have waited for in the last hour, by kind.",
 )
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
-@click.option("--every", metavar="TIME", help="How often, with --watch. Default: 2s.")
+@click.option("--every", metavar="TIME", help="With --watch: how often. Default: 2s.")
 @store_flags
 @json_flag
 def status(

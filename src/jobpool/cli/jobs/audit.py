@@ -31,7 +31,7 @@ _COLUMNS = ("AT", "WHO", "FROM", "ACTION", "JOBS", "TARGET", "NOTE")
 
 @click.command()
 @click.option(
-    "--since", metavar="TIME", help="Since then: 2h ago, or an ISO 8601 time."
+    "--since", metavar="TIME", help="Only since then: 2h, or an ISO 8601 time."
 )
 @click.option("--who", metavar="NAME", help="Only of users whose name has this in it.")
 @click.option("--action", metavar="VERB", help="Only this: cancel, pause, refused, …")
@@ -43,7 +43,7 @@ _COLUMNS = ("AT", "WHO", "FROM", "ACTION", "JOBS", "TARGET", "NOTE")
     metavar="N",
     type=click.IntRange(1),
     default=100,
-    help="At most so many; default 100.",
+    help="List at most this many; default 100.",
 )
 @store_flags
 @json_flag

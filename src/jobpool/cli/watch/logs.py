@@ -29,13 +29,15 @@ _LOST = "[… lines that were not seen in time]"
 
 @click.command()
 @click.argument("job_id", metavar="[ID]", type=JobName(), required=False)
-@click.option("--kind", metavar="KIND", help="Or: the newest jobs of a kind.")
+@click.option(
+    "--kind", metavar="KIND", help="Instead of ID: the newest jobs of this kind."
+)
 @click.option(
     "--limit",
     type=click.IntRange(1, 1000),
     default=20,
     show_default=True,
-    help="With --kind: so many jobs.",
+    help="With --kind: of at most this many jobs.",
 )
 @click.option(
     "--follow",
