@@ -1,6 +1,7 @@
 """`jobpool tune`: what fits, what it would have done, and the edit of the file."""
 
 import json
+import os
 import tomllib
 from collections import Counter
 from contextlib import closing
@@ -168,6 +169,18 @@ def test_line_ends_stay(tmp_path):
     assert written.startswith(b"# Ours.\r\n[pools.io]\r\nsize = 4\r\nrecycle = 9\r\n")
     assert written.count(b"\n") == written.count(b"\r\n")
     assert [line for line in made.diff.splitlines()[3:] if line[0] == "-"] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_that_root_writes_keeps_its_owner_and_mode(tmp_path):
+    """Else the supervisor, which is not root, could not read it any more."""
+    path = tmp_path / "jobpool.toml"
+    path.write_text(CONFIG)
+    path.chmod(0o640)
+    os.chown(path, 4321, 1234)
+    write(draft(path, EDITS))
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (4321, 1234, 0o640)
 
 
 def test_an_inline_table_that_cannot_be_edited_is_refused(tmp_path):

@@ -128,8 +128,7 @@ def write(made: Draft) -> None:
                 file.write(made.after.encode())
                 file.flush()
                 os.fsync(file.fileno())
-            mode = target.stat().st_mode & 0o777 if now is not None else 0o644
-            Path(name).chmod(mode)
+            _give(Path(name), target)
             Path(name).replace(target)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -153,6 +152,21 @@ def _time_text(time_s: float) -> str:
         if whole % unit_s == 0:
             return f"{whole // unit_s}{unit}"
     return f"{whole}s"
+
+
+def _give(new: Path, target: Path) -> None:
+    """Let those read the new file who could read the old one: root may write it.
+
+    Raises:
+        OSError: it cannot have the same owner.
+    """
+    if not target.exists():
+        new.chmod(0o644)
+        return
+    old, own = target.stat(), new.stat()
+    if (old.st_uid, old.st_gid) != (own.st_uid, own.st_gid):
+        os.chown(new, old.st_uid, old.st_gid)
+    new.chmod(old.st_mode & 0o777)
 
 
 def _text(path: Path) -> str:
