@@ -41,7 +41,11 @@ ELSEWHERE = (
     help="This job, by its number or ref; may be repeated.",
 )
 @click.option("--kind", metavar="KIND", help="The jobs of this kind.")
-@click.option("--older-than", metavar="TIME", help="Only what ended so long ago: 30d.")
+@click.option(
+    "--older-than",
+    metavar="TIME",
+    help="Only jobs that ended at least this long ago: 30d.",
+)
 @click.option(
     "--state",
     "states",

@@ -33,7 +33,7 @@ def _which(command: C) -> C:
     for option in (
         force_flag,
         click.option(
-            "--all", "whole_store", is_flag=True, help="The whole store, at once."
+            "--all", "whole_store", is_flag=True, help="All jobs of the store."
         ),
         json_flag,
         store_flags,
@@ -43,20 +43,28 @@ def _which(command: C) -> C:
             "quotas",
             multiple=True,
             metavar="NAME",
-            help="What needs this quota.",
+            help="The jobs that need this quota.",
         ),
         click.option(
             "--tenant",
             "tenants",
             multiple=True,
             metavar="NAME",
-            help="This tenant's jobs.",
+            help="The jobs of this tenant.",
         ),
         click.option(
-            "--pool", "pools", multiple=True, metavar="NAME", help="This pool."
+            "--pool",
+            "pools",
+            multiple=True,
+            metavar="NAME",
+            help="The jobs of this pool.",
         ),
         click.option(
-            "--kind", "kinds", multiple=True, metavar="KIND", help="This kind."
+            "--kind",
+            "kinds",
+            multiple=True,
+            metavar="KIND",
+            help="The jobs of this kind.",
         ),
     ):
         command = option(command)
@@ -65,7 +73,7 @@ def _which(command: C) -> C:
 
 @click.command()
 @click.option(
-    "--for", "duration", metavar="TIME", help="It ends by itself: 10m. Default: never."
+    "--for", "duration", metavar="TIME", help="How long: 10m. Default: until `resume`."
 )
 @_which
 def pause(*, duration: str | None, **given: Any) -> None:

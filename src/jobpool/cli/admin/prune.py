@@ -22,13 +22,14 @@ from jobpool.operations.queue import Prune
 @click.option(
     "--older-than",
     metavar="TIME",
-    help="Ended at least this long ago: 30d. Default: the configured [retention].",
+    help="Only jobs that ended at least this long ago: 30d. Default: the configured "
+    "[retention].",
 )
 @click.option(
     "--keep",
     metavar="JOBS",
     type=click.IntRange(1, RETENTION_COUNT_MAX),
-    help="All but so many of each state, the newest. Default: as above.",
+    help="Keep this many of each state, the newest. Default: as above.",
 )
 @click.option(
     "--state",
@@ -52,7 +53,7 @@ def prune(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Delete finished jobs that are old enough, or more than are to be kept."""
+    """Delete finished jobs that are too old, or too many."""
     sources = own_sources(store, config)
     retention = retention_of(sources)
     if older_than is not None or keep is not None:

@@ -78,7 +78,7 @@ class _Previewed(Exception):
 @click.option(
     "--lost-since",
     metavar="TIME",
-    help="When the backup was taken: 2h ago, or an ISO 8601 time. "
+    help="When the backup was taken, such as 2h (ago), or an ISO 8601 time. "
     "Default: the newest time in it.",
 )
 @click.option(

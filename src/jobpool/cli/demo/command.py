@@ -53,7 +53,7 @@ _CLOCK = SystemClock()
     "--files",
     type=click.IntRange(min=1),
     metavar="N",
-    help="At most N modules and N package files; default all and 5,000.",
+    help="Work on at most N modules and N package files; default all and 5,000.",
 )
 @click.option("--keep", is_flag=True, help="Keep the directory.")
 @click.pass_context

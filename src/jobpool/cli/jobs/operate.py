@@ -74,13 +74,13 @@ def _with_canary(command: C) -> C:
             "--stop-after-failures",
             metavar="N",
             type=click.IntRange(1),
-            help="If so many canaries fail, the rest stays as it is; default 1.",
+            help="If this many of the first fail, the rest stays as it is; default 1.",
         ),
         click.option(
             "--canary",
             metavar="N",
             type=click.IntRange(1),
-            help="So many first; the rest follows once they have ended well.",
+            help="First only this many; the rest once these have ended well.",
         ),
     ):
         command = option(command)
