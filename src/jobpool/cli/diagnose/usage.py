@@ -6,7 +6,6 @@ only counts, from which quantiles are read (`core.rules.usage.sketch`).
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import msgspec
 
 from jobpool.cli.output import console, heading, print_table, seconds, size
 from jobpool.core.rules.usage.sketch import Counts, Measure, Quantile, quantile
-from jobpool.store.records.reading import FigureRow, SketchRow
+from jobpool.store.records.reading import FigureRow, SketchRow, merged
 
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _WIDTH = 110
@@ -52,27 +51,18 @@ class KindUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 def usage_of(rows: Iterable[SketchRow]) -> list[KindUsage]:
     """Return the usage of each kind and pool, all weeks together."""
-    attempts: defaultdict[tuple[str, str], Counter[tuple[Measure, int]]]
-    attempts = defaultdict(Counter)
-    censored: Counter[tuple[str, str, Measure, int]] = Counter()
-    for row in rows:
-        attempts[row.kind, row.pool][row.measure, row.bucket] += row.attempts
-        censored[row.kind, row.pool, row.measure, row.bucket] += row.censored
+    sketches = merged(rows)
     found = []
-    for (kind, pool), counts in sorted(attempts.items()):
-        sketches: dict[Measure, dict[int, Counts]] = {one: {} for one in Measure}
-        for (measure, bucket), count in counts.items():
-            cut = censored[kind, pool, measure, bucket]
-            sketches[measure][bucket] = Counts(count, cut)
-        ran = sketches[Measure.DURATION].values()
+    for kind, pool in sorted({place[:2] for place in sketches}):
+        ran = sketches[kind, pool, Measure.DURATION]
         found.append(
             KindUsage(
                 kind=kind,
                 pool=pool,
-                attempts=sum(one.attempts for one in ran),
-                cut_short=sum(one.censored for one in ran),
-                rss_bytes=_quantiles(sketches[Measure.MEMORY]),
-                duration_ms=_quantiles(sketches[Measure.DURATION]),
+                attempts=sum(one.attempts for one in ran.values()),
+                cut_short=sum(one.censored for one in ran.values()),
+                rss_bytes=_quantiles(sketches[kind, pool, Measure.MEMORY]),
+                duration_ms=_quantiles(ran),
             )
         )
     return found

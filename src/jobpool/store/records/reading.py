@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
+
 import msgspec
 
-from jobpool.core.rules.usage.sketch import Measure
+from jobpool.core.rules.usage.sketch import Counts, Measure
 
 
 class UnfinishedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +63,21 @@ class SketchRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attempts: int
     censored: int = 0
     """Of them: those that were ended there, and would have used more."""
+
+
+def merged(
+    rows: Iterable[SketchRow],
+) -> defaultdict[tuple[str, str, Measure], dict[int, Counts]]:
+    """Return the sketch of each kind, pool and measure, all weeks together."""
+    sketches: defaultdict[tuple[str, str, Measure], dict[int, Counts]]
+    sketches = defaultdict(dict)
+    for row in rows:
+        counts = sketches[row.kind, row.pool, row.measure]
+        before = counts.get(row.bucket, Counts(0))
+        counts[row.bucket] = Counts(
+            before.attempts + row.attempts, before.censored + row.censored
+        )
+    return sketches
 
 
 class ScalingRow(msgspec.Struct, frozen=True, kw_only=True):

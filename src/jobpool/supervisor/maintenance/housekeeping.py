@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -22,9 +21,10 @@ from jobpool.core.events.supervisor import (
     UnknownKinds,
 )
 from jobpool.core.rules.run_report import HostReport
-from jobpool.core.rules.usage.sketch import Counts, Measure, quantile
+from jobpool.core.rules.usage.sketch import Measure, quantile
 from jobpool.errors import StoreUnavailable
 from jobpool.store.protocol import Store
+from jobpool.store.records.reading import merged
 from jobpool.store.records.runs import Renewal
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.state.usage import Usage
@@ -330,15 +330,13 @@ class Housekeeping(threading.Thread):
         began_s = self._clock.monotonic_s()
         usual: dict[str, int] = {}
         of_kinds: dict[tuple[str, str], int] = {}
-        counts: defaultdict[tuple[str, str], dict[int, Counts]] = defaultdict(dict)
-        for row in store.sketches():
-            if row.measure is Measure.MEMORY and row.pool in self._store.kinds:
-                buckets = counts[row.pool, row.kind]
-                before = buckets.get(row.bucket, Counts(0))
-                buckets[row.bucket] = Counts(
-                    before.attempts + row.attempts, before.censored + row.censored
-                )
-        for (pool, kind), buckets in counts.items():
+        kinds = self._store.kinds
+        sketches = merged(
+            row
+            for row in store.sketches()
+            if row.measure is Measure.MEMORY and row.pool in kinds
+        )
+        for (kind, pool, _), buckets in sketches.items():
             if (bound := bound_bytes(buckets)) is not None:
                 of_kinds[kind, pool] = bound
             found = quantile(buckets, USUAL_SHARE)

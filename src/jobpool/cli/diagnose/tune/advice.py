@@ -13,7 +13,7 @@ import msgspec
 
 from jobpool.core.config.settings import PoolSettings
 from jobpool.core.rules.run_report import ReportRow
-from jobpool.core.rules.usage.sketch import Counts, Measure
+from jobpool.core.rules.usage.sketch import Measure
 from jobpool.core.rules.usage.tuning import (
     ATTEMPTS_LEAST,
     Proposal,
@@ -23,7 +23,7 @@ from jobpool.core.rules.usage.tuning import (
     recycling,
     timeout_proposal,
 )
-from jobpool.store.records.reading import SampleRow, SketchRow
+from jobpool.store.records.reading import SampleRow, SketchRow, merged
 from jobpool.store.records.runs import KindRecord
 
 Place = tuple[str, str]
@@ -108,7 +108,7 @@ def advice_of(
         pools: as configured here.
     """
     published = {one.kind: one for one in kinds}
-    counts = _counts(sketches)
+    counts = merged(sketches)
     sampled: defaultdict[Place, list[SampleRow]] = defaultdict(list)
     for sample in samples:
         sampled[sample.kind, sample.pool].append(sample)
@@ -139,21 +139,6 @@ def advice_of(
         kinds=found,
         pools=[_pool(one, found, published) for one in pools],
     )
-
-
-def _counts(
-    rows: Iterable[SketchRow],
-) -> defaultdict[tuple[str, str, Measure], dict[int, Counts]]:
-    """Return the sketch of each kind, pool and measure, all weeks together."""
-    counts: defaultdict[tuple[str, str, Measure], dict[int, Counts]]
-    counts = defaultdict(dict)
-    for row in rows:
-        buckets = counts[row.kind, row.pool, row.measure]
-        before = buckets.get(row.bucket, Counts(0))
-        buckets[row.bucket] = Counts(
-            before.attempts + row.attempts, before.censored + row.censored
-        )
-    return counts
 
 
 def _pool(
