@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis searches, the order of files, and Ctrl-C."""
+"""What all tests share: hypothesis, the order of files, what is stuck, and Ctrl-C."""
 
 import gc
 import os
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
+
+from support.last_resort import LastResort
 
 GC_AFTER = 50_000
 """Tests leave cycles behind, but few; searching for them often costs a twentieth."""
@@ -21,6 +23,8 @@ LONGEST = (
     "integration/hostile/test_crash_points.py",
     "integration/supervisor/test_quotas.py",
     "integration/hostile/zoo/test_zoo.py",
+    "integration/django/test_judges.py",
+    "browser/test_pages.py",
     "integration/supervisor/test_vendor.py",
     "integration/supervisor/test_downstream.py",
     "property/test_store_model.py",
@@ -38,6 +42,17 @@ LONGEST = (
     "integration/client/test_quotas.py",
     "integration/supervisor/test_point_in_time.py",
     "integration/hostile/test_mixed_deaths.py",
+    "store/postgres/test_migrate.py",
+    "integration/monitoring/test_metrics.py",
+    "store/memory/test_model.py",
+    "integration/django/test_running.py",
+    "browser/test_in_use.py",
+    "integration/supervisor/test_host_memory.py",
+    "store/contract/test_repair.py",
+    "store/postgres/test_capacity.py",
+    "store/memory/test_quota_model.py",
+    "integration/hostile/test_hostile_child.py",
+    "integration/monitoring/test_sentry.py",
 )
 """Few tests that take more than five seconds together: workers begin with them.
 
@@ -65,6 +80,13 @@ settings.load_profile(
 # inherited: the processes that tests interrupt would never hear of it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    """Have stacks shown where no time-out ends a test, if there are time-outs."""
+    timeout_s = float(config.getoption("timeout") or config.getini("timeout") or 0)
+    if timeout_s > 0:
+        config.pluginmanager.register(LastResort(timeout_s))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -115,6 +115,7 @@ GRANT SELECT ON
   :"schema".quotas, :"schema".tenants, :"schema".lanes, :"schema".buckets,
   :"schema".permits, :"schema".debounced, :"schema".debounced_records,
   :"schema".flows, :"schema".steps, :"schema".edges,
+  :"schema".incidents, :"schema".reports, :"schema".waits,
   :"schema".stats, :"schema".figures, :"schema".oldest_runnable,
   :"schema".scaling
 TO jobpool_producer;
@@ -123,7 +124,7 @@ TO jobpool_producer;
 GRANT INSERT (
   id, kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, lane, quota_values, payload, step, generation, added_by
+  codec, lane, quota_values, trace, payload, step, generation, added_by
 ) ON :"schema".jobs TO jobpool_producer;
 
 -- To make flows, and to cancel them. Whoever ends a member leaves a note of that.
@@ -165,7 +166,7 @@ GRANT INSERT, UPDATE ON :"schema".debounced TO jobpool_producer;
 GRANT jobpool_producer TO jobpool_replacer;
 GRANT UPDATE (
   pool, priority, tenant, max_attempts, timeout_s, memory_bytes, expires_at_ms, codec,
-  lane, quota_values, payload
+  lane, quota_values, trace, payload
 ) ON :"schema".jobs TO jobpool_replacer;
 GRANT DELETE ON :"schema".misfits TO jobpool_replacer;
 

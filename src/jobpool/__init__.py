@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jobpool.client.flows.run import FlowRun
     from jobpool.client.flows.step import Step
     from jobpool.client.handler import Call, Handler
+    from jobpool.client.invoke.around import Enqueuing
     from jobpool.client.invoke.hooks import DeadJob
     from jobpool.client.job import Job
     from jobpool.client.jobpool import JobPool
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         AppError,
         ArgumentsRejected,
         CodecMismatch,
+        CommandFailed,
         ConfigError,
         FeatureHeldBack,
         FlowNotFound,
@@ -73,8 +75,10 @@ __all__ = [
     "Call",
     "Codec",
     "CodecMismatch",
+    "CommandFailed",
     "ConfigError",
     "DeadJob",
+    "Enqueuing",
     "Executor",
     "FeatureHeldBack",
     "Flow",
@@ -121,6 +125,7 @@ _HOMES = {
     "Call": "client.handler",
     "Codec": "core.application.codec",
     "DeadJob": "client.invoke.hooks",
+    "Enqueuing": "client.invoke.around",
     "Executor": "executor.executor",
     "Flow": "client.flows.flow",
     "FlowRun": "client.flows.run",

@@ -293,6 +293,25 @@ class ArgumentsMisfit(GiveUp):
     """
 
 
+class CommandFailed(JobpoolError):
+    """A command's program failed, or could not be started; the attempt has failed.
+
+    Attributes:
+        exit_code: its exit status; None: it was ended by a signal, or not started.
+        signal: the signal that ended it, such as ``SIGSEGV``; None: none did.
+    """
+
+    def __init__(
+        self, message: str, *, exit_code: int | None = None, signal: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.signal = signal
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)
+
+
 class ResultTooLarge(JobpoolError, GiveUp, ValueError):
     """A handler's result is over ``result_max``; the job becomes dead.
 

@@ -81,9 +81,6 @@ class Member(Service):
                 # supervisors that were started again are old enough for them.
                 JOBPOOL_PROBATION="3s",
                 TMPDIR=str(place.tmp),
-                # Started again it finds its modules compiled, as it would elsewhere.
-                PYTHONDONTWRITEBYTECODE="",
-                PYTHONPYCACHEPREFIX=str(place.directory / "compiled"),
                 **{MARKER: str(place.directory)},
             ),
         )

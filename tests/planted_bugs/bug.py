@@ -18,6 +18,7 @@ class Promise(StrEnum):
     QUOTAS = "[Quotas](flow-control.md) hold on all hosts"
     SHARES = "[Fair pools](fairness.md) are fair"
     FLOWS = "Nothing of a [flow](flows.md) begins early, twice or never"
+    TOLD = "An [incident](alerts.md) is found once and told at least once"
     AT_MOST_ONCE = "At most once on request"
     NO_OVERLAP = "No overlap on one host"
     LATE_OVERLAP = "Overlap on several hosts only after expiry"

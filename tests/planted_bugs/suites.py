@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from planted_bugs.alert_suites import ALERT_BUGS
 from planted_bugs.bug import Edit, Promise, SuiteBug
 from planted_bugs.flow_suites import FLOW_BUGS
 from planted_bugs.sowing import sown
@@ -690,6 +691,7 @@ SUITE_BUGS = (
         ),
     ),
     *FLOW_BUGS,
+    *ALERT_BUGS,
 )
 
 

@@ -51,7 +51,7 @@ def test_every_link_leads_somewhere(document):
 def test_a_page_links_only_to_what_the_package_contains(page):
     """A page is read on a machine with the package and without the repository."""
     for target in _LINK.findall(prose(page)):
-        assert re.match(r"https://|#|[\w-]+\.(md(#|$)|svg$)", target), target
+        assert re.match(r"https://|#|[\w-]+\.(md(#|$)|svg$|png$)", target), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -15,8 +15,13 @@ PACKAGE = SRC / "jobpool"
 FOLDERS = sorted({path.parent for path in PACKAGE.rglob("*.py")})
 ENTRIES_MAX = 13
 ROOT_ENTRIES_MAX = 16
-WITH_CODE = {PACKAGE, PACKAGE / "cli"}
-"""The public names, and the entry point of the command: they are what people import."""
+WITH_CODE = {
+    PACKAGE,
+    PACKAGE / "cli",
+    PACKAGE / "integrations" / "django",
+    PACKAGE / "testing",
+}
+"""The public names, the entry point of the command, and what settings name."""
 EVERYBODYS = {"errors"}
 """What every package may import without naming it."""
 GUIDES = [SRC / "README.md", ROOT / "tests" / "README.md"]

@@ -15,7 +15,7 @@ PROOFS = {
         "property/test_client_arguments.py",
         "property/test_hostile_input.py::test_an_arbitrary_command_line_ends_with_a_documented_code",
         "store/sqlite/test_errors.py::test_a_full_queue_is_not_counted_at_every_refusal",
-        "unit/cli/jobs/arguments/test_checker.py::test_a_wrong_argument_is_refused_without_showing_values",
+        "unit/client/payload/published/test_checker.py::test_a_wrong_argument_is_refused_without_showing_values",
     ),
     "a handler, at `off`": (
         "integration/hostile/test_hostile_child.py::test_only_the_lying_job_is_charged",

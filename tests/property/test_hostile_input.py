@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jobpool.cli.exits import Exit
-from jobpool.cli.jobs.arguments.checker import Checker
 from jobpool.cli.launch import launch
 from jobpool.cli.root import cli
+from jobpool.client.payload.published.checker import Checker
 from jobpool.core import event_lines
 from jobpool.core.config.options import TOP
 from jobpool.core.event_lines import human_line, json_line

@@ -90,7 +90,7 @@ def test_a_lease_needs_nothing_that_a_valid_row_lacks() -> None:
     """Otherwise a row would be refused at each lease and never found damaged."""
     fields = {**LeaseRow.__annotations__}
     del fields["payload"]
-    for name in ("tick", "throttled", "run_at_ms", "step"):
+    for name in ("tick", "throttled", "run_at_ms", "step", "trace"):
         assert fields.pop(name) == "Any"  # whatever it is, the job is leased without
     assert fields.keys() <= JOB.keys()
     hints = {field.name: field.type for field in msgspec.structs.fields(LeaseRow)}

@@ -3,7 +3,7 @@
 The rules are in ``store_machine``. Where both stores run side by side every answer of
 one is compared with the other's, and so is everything that people can see.
 More: ``JOBPOOL_MODEL_EXAMPLES=500 scripts/test tests/property/test_store_model.py
---timeout 7200 -o faulthandler_timeout=0``.
+--timeout 7200``.
 """
 
 from hypothesis.stateful import invariant

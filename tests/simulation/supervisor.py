@@ -31,13 +31,10 @@ from jobpool.supervisor.maintenance import (
     reclaimer,
     ticking,
 )
-from jobpool.supervisor.maintenance.definitions import Definitions
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
-from jobpool.supervisor.maintenance.other_pools import OtherPools
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
-from jobpool.supervisor.maintenance.run_entry import Entry
-from jobpool.supervisor.maintenance.ticking import Ticking
+from jobpool.supervisor.maintenance.run_entry import Upkeep
 from jobpool.supervisor.storage import thread
 from jobpool.supervisor.storage.thread import StoreThread
 from simulation import versions
@@ -227,7 +224,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             lockdown=None,
             controls=Controls(),
         )
-        self._entry = Entry(self._own)
+        self._upkeep = Upkeep(self._own, self._store, host.clock)
         self._renewal = SimLeaseRenewal(
             name,
             world.settings.lease_ttl_s,
@@ -346,16 +343,13 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
 
     def _make_keepers(self) -> None:
         shared = (self._own,)
-        self._ticking = Ticking(self._own.id, self._clock)
-        self._definitions = Definitions(self._clock)
-        self._other_pools = OtherPools(self._store)
         self._housekeeping = SimHousekeeping(
             self._settings,
             self._own.id,
             store=self._store,
             usage=self._machine.usage,
-            ticking=self._ticking,
-            other_pools=self._other_pools,
+            ticking=self._upkeep.ticking,
+            other_pools=self._upkeep.other_pools,
             look=lambda: HostReport(cpu_busy=0.3, available_bytes=2**36),
             clock=self._clock,
         )
@@ -365,7 +359,7 @@ class SimSupervisor(serve._Supervisor):  # type: ignore[misc]
             may_take=self._renewal.may_take,
             registry=lambda: self._machine.registry,
             post=self._reactor.post,
-            on_first_check=lambda: (inp.Entered(),),
+            on_first_check=lambda _store: (inp.Entered(),),
             clock=self._clock,
         )
         for part in (self._housekeeping, self._reclaimer):

@@ -429,7 +429,7 @@ class World:
         self.sometimes[f"said {event.name}"] += 1
         if isinstance(event, LeaseFenced) and event.lapsed:
             self.sometimes["leases had lapsed"] += 1
-        if isinstance(event, Alarm) and "report" in event.text:
+        if isinstance(event, Alarm) and "please report" in event.text:
             self.history.broken.append(event.text)
         if isinstance(event, SupervisorDraining):
             self._judge_end(event.reason)

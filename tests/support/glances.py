@@ -5,8 +5,8 @@ import io
 from rich.console import Console
 
 from jobpool.cli.watch.top.frame import frame
-from jobpool.cli.watch.top.glance import Glance, Host, PoolRow, Running
 from jobpool.core.jobs.job import Job, JobState
+from jobpool.monitoring.glance.glance import Glance, Host, PoolRow, Running
 from jobpool.store.records.reading import EndRow
 
 NOW_MS = 1_800_000_000_000

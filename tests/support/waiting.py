@@ -54,10 +54,16 @@ def in_thread(act):
 
 
 @contextlib.contextmanager
-def side_by_side(stories: Mapping[Hashable, Callable[[], T]]):
+def side_by_side(
+    stories: Mapping[Hashable, Callable[[], T]], at_once: int | None = None
+):
     """Begin stories that mostly wait, each in a thread; yield their futures by key.
 
     A test of each asks for its `result`, which raises what the story has raised.
+
+    Args:
+        stories: what is told, in this order.
+        at_once: so many at the same time; None: all.
     """
-    with ThreadPoolExecutor(len(stories)) as pool:
+    with ThreadPoolExecutor(at_once or len(stories)) as pool:
         yield {key: pool.submit(story) for key, story in stories.items()}

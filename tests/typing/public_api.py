@@ -3,7 +3,8 @@
 Each wrong line carries the mark of both: a mark too many is an error as well.
 """
 
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from http.client import HTTPMessage
 from typing import Any, assert_type
@@ -11,6 +12,7 @@ from typing import Any, assert_type
 from jobpool import (
     Call,
     DeadJob,
+    Enqueuing,
     FlowRun,
     Job,
     JobPool,
@@ -24,9 +26,20 @@ from jobpool import (
 )
 from jobpool.core.jobs.flow import FlowState
 from jobpool.core.jobs.job import Attempt, JobState
+from jobpool.integrations import flask, sentry
 from jobpool.integrations.fernet import FernetCodec
 
 jobs = JobPool()
+sentry.connect(jobs)
+sentry.connect("jobs")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def staff() -> flask.Principal | None:
+    return flask.Principal(who="ann", role=flask.Role.VIEWER, origin="the shop")
+
+
+flask.dashboard("sqlite:///shop.db", staff, trace_link="https://tempo/{trace_id}")
+flask.dashboard("sqlite:///shop.db", 1.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 @jobs.job(
@@ -97,6 +110,26 @@ def tell(job: DeadJob) -> None:
 
 @jobs.on_child_start
 def connect() -> None: ...
+
+
+@jobs.around_attempt
+@contextmanager
+def connected() -> Generator[None, None, None]:
+    yield
+
+
+@jobs.on_enqueue
+def has_tenant(job: Enqueuing) -> None:
+    assert_type(job.tenant, str | None)
+    assert_type(job.arguments, dict[str, Any])
+
+
+@jobs.on_attempt_succeeded
+def told(result: Any) -> None: ...
+
+
+@jobs.on_attempt_failed
+def failed(error: BaseException) -> None: ...
 
 
 def uses() -> None:
@@ -351,6 +384,23 @@ def has_no_pool() -> None: ...
 def takes_two(job: DeadJob, other: int) -> None: ...
 
 
+@jobs.around_attempt  # type: ignore[type-var]  # pyright: ignore[reportArgumentType, reportUntypedFunctionDecorator]
+def is_no_context() -> Iterator[None]:
+    yield
+
+
+@jobs.on_enqueue  # type: ignore[type-var]  # pyright: ignore[reportArgumentType, reportUntypedFunctionDecorator]
+def wants_two(job: Enqueuing, other: int) -> None: ...
+
+
 async def is_wrong_async() -> None:
     await thumbnail.enqueue_async(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await fetch.enqueue_async(5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+pdf = jobs.command(
+    "pdf", ["pandoc", "{src}"], pool="cpu", exit_codes={65: "dead"}, timeout="1m"
+)
+assert_type(pdf.enqueue("a").result(), str)
+jobs.command("ps", ["ps"], pool="cpu", time_limit=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+jobs.command("ps", "ps aux", pool=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

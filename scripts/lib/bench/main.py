@@ -21,6 +21,7 @@ from peers import NotMeasured
 
 from bench import (
     admission,
+    dashboard,
     fairness,
     flows,
     growth,
@@ -31,6 +32,7 @@ from bench import (
     scraped,
     slots,
     start,
+    traced,
 )
 from bench.report import Sample
 from bench.running import measure
@@ -43,6 +45,8 @@ ALONE = {
     "many": many.samples,
     "slots": slots.samples,
     "metrics": scraped.samples,
+    "dashboard": dashboard.samples,
+    "traces": traced.samples,
 }
 COMPARED = {
     "quotas": quotas.samples,

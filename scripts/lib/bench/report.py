@@ -55,6 +55,7 @@ BOUNDS = (
         "throughput", "no-op: jobs/s", "jobpool-postgresql", "pgqueuer-batched", least=1
     ),
     Bound("metrics", "no-op, scraped each second: over not", US, None, least=0.97),
+    Bound("traces", "no-op, traces of 1 % sent: over none", US, None, least=0.95),
     Bound("throughput", "fresh child: jobs/s", US, "rq", least=5),
     Bound("fresh", "fresh child: jobs/s", US, "rq", least=2),
     Bound("throughput", "busy 50 ms: % of workers in handlers", US, None, least=98),

@@ -15,14 +15,15 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
 from bench.report import US, Sample
 from bench.sections import Scale
 from jobpool import JobPool
 
+Beside = Callable[[str], AbstractContextManager[None]]
 JOBS, JOBS_QUICK = 60_000, 15_000
 PAIRS, PAIRS_QUICK = 20, 3
 SCRAPE_EVERY_S = 1.0
@@ -50,7 +51,10 @@ def samples(scale: Scale, number: int) -> Iterator[Sample]:
     for pair in range(pairs):
         rates = {}
         for watched in (True, False) if pair % 2 else (False, True):
-            rates[watched], scrapes = _rate(jobs, watched=watched)
+            port = _free_port() if watched else None
+            config = f'[metrics]\nlisten = "127.0.0.1:{port}"\n' if watched else ""
+            with _scraped(port) as scrapes:
+                rates[watched] = rate_of(jobs, config)
             if watched and not scrapes:
                 raise RuntimeError("nothing was scraped: the figure would say nothing")
         at = number * pairs + pair
@@ -58,23 +62,25 @@ def samples(scale: Scale, number: int) -> Iterator[Sample]:
         yield Sample("metrics", "no-op, scraped each second: over not", US, at, ratio)
 
 
-def _rate(count: int, *, watched: bool) -> tuple[float, int]:
-    """Return jobs a second, and how often they were scraped."""
+def rate_of(count: int, config: str, beside: Beside = nullcontext) -> float:
+    """Return jobs a second of a supervisor that drains a store.
+
+    Args:
+        count: of jobs that do nothing.
+        config: its configuration.
+        beside: what goes on meanwhile; given the store's URL.
+    """
     with tempfile.TemporaryDirectory(prefix="jobpool-bench-") as name:
         folder = Path(name)
         (folder / "jobs.py").write_text(APP)
-        port = _free_port()
-        if watched:
-            (folder / "jobpool.toml").write_text(
-                f'[metrics]\nlisten = "127.0.0.1:{port}"\n'
-            )
+        (folder / "jobpool.toml").write_text(config)
         url = f"sqlite:///{folder}/jobpool.db"
         with closing(JobPool(url)) as pool:
             nothing = pool.job("cpu", kind="nothing")(_nothing)
             pool.enqueue_many(nothing.call() for _ in range(count))
         words = [*(sys.executable, "-m", "jobpool", "--pools", "cpu=2", "--burst")]
         env = {k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")}
-        with _scraped(port if watched else None) as scrapes:
+        with beside(url):
             subprocess.run(
                 [*words, "--store", url, "--log-level", "error"],
                 cwd=folder,
@@ -82,7 +88,7 @@ def _rate(count: int, *, watched: bool) -> tuple[float, int]:
                 check=True,
                 timeout=PATIENCE_S,
             )
-        return _steady(folder / "jobpool.db", count), len(scrapes)
+        return _steady(folder / "jobpool.db", count)
 
 
 def _nothing() -> None:

@@ -57,7 +57,10 @@ def main() -> int:
         reference(name)
     rng = random.Random(options.seed)  # noqa: S311 - repeatable, not secret
     with multiprocessing.get_context("fork").Pool(_PROCESSES) as pool:
-        points = _all_points(pool, names)
+        ways = [(name, beside) for name in names for beside in (False, True)]
+        if options.points:  # To find all of an operation's points takes long.
+            ways = [(name, rng.random() < 0.5) for name in names]  # noqa: PLR2004
+        points = [p for found in pool.imap(_points_of, ways) for p in found]
         known = len(points)
         if options.points:
             points = _spread(points, options.points, rng)
@@ -75,7 +78,12 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/crash-points", description=__doc__)
-    parser.add_argument("--points", type=int, help="at most this many; default: all")
+    parser.add_argument(
+        "--points",
+        type=int,
+        help="at most this many, of each operation alone or beside a neighbour; "
+        "default: all",
+    )
     parser.add_argument("--power-cuts", type=int, default=1000, help="default: 1000")
     parser.add_argument("--moves", type=int, default=100, help="default: 100")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
@@ -87,10 +95,6 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
     return parser.parse_args()
-
-
-def _all_points(pool: Any, names: Iterable[str]) -> list[Point]:
-    return [p for found in pool.imap(_points_of_both, names) for p in found]
 
 
 def _spread(points: list[Point], count: int, rng: random.Random) -> list[Point]:
@@ -118,8 +122,9 @@ def _in_turn(lists: Iterable[list[Point]]) -> list[Point]:
     return [point for turn in turns for point in turn if point is not None]
 
 
-def _points_of_both(name: str) -> list[Point]:
-    return [p for alone in (False, True) for p in points_of(name, neighbour=alone)]
+def _points_of(way: tuple[str, bool]) -> list[Point]:
+    name, with_neighbour = way
+    return list(points_of(name, neighbour=with_neighbour))
 
 
 def _page(

@@ -49,10 +49,9 @@ def _import_what_stays() -> None:
 
 def _share_the_server() -> None:
     """Let every trial use the one server that the run has started."""
-    import postgres_server  # noqa: PLC0415 - of the copy's tests
-
+    server = importlib.import_module("support.postgres.server")  # of the copy
     urls = json.loads(os.environ["MUTANTS_POSTGRES"])
-    postgres_server.server = lambda: postgres_server.Server(*urls)
+    server.server = lambda: server.Server(*urls)  # type: ignore[attr-defined]
 
 
 def _judge(

@@ -1,4 +1,4 @@
-"""Puts small faults into core and store, and looks whether a test sees each of them.
+"""Puts small faults into what has rules, and looks whether a test sees each of them.
 
 A fault is one comparison, constant, condition, statement, table's entry or default
 turned into another, in Python or in SQL; it is made in a copy, never here. Only tests
@@ -27,14 +27,13 @@ from typing import Any
 from mutants import python_changes, sql_changes
 from mutants.change import Change, numbered
 from mutants.report import Verdict, as_data, page
-from mutants.selection import Selection, hash_of, watched
+from mutants.selection import ROOMS, Selection, hash_of, watched
 from mutants.trying import Trials
 from support.postgres.server import server
 
 _TOP = Path(__file__).parents[3]
 _WORK = _TOP / ".mutants"
 _EQUIVALENTS = Path(__file__).with_name("equivalents.toml")
-_SOURCES = ("src/jobpool/core", "src/jobpool/store")
 _SAY_EVERY_S = 15.0
 
 
@@ -47,8 +46,8 @@ def main() -> None:
     changes = sorted(_changes(given.files), key=lambda c: _rank(given.seed, c))
     if not changes:
         sys.exit(
-            f"mutants: no file of core or store is called {given.files}; name some of "
-            "src/jobpool, such as --files 'core/*'. Nothing was run"
+            f"mutants: no file of {', '.join(ROOMS)} is called {given.files}; name "
+            "some of src/jobpool, such as --files 'core/*'. Nothing was run"
         )
     equivalents = _Equivalents(changes)
     chosen = changes[: given.count]
@@ -116,8 +115,8 @@ def _some(text: str) -> int:
 def _changes(patterns: list[str] | None) -> Iterator[Change]:
     """Yield every mutant of the files that are asked for."""
     makers = {".py": python_changes.changes_of, ".sql": sql_changes.changes_of}
-    for folder in _SOURCES:
-        for path in sorted((_TOP / folder).rglob("*")):
+    for room in ROOMS:
+        for path in sorted((_TOP / "src/jobpool" / room).rglob("*")):
             file = str(path.relative_to(_TOP))
             short = file.removeprefix("src/jobpool/")
             asked = patterns or ["*"]

@@ -26,7 +26,9 @@ TESTS = (
     "tests/project/test_readme_facts.py",
     "tests/integration/client/test_caller_transaction.py",
 )
-"""Where core and store are tested; what is in tests/property takes too long here."""
+"""Where the rooms are tested; what is in tests/property takes too long here."""
+ROOMS = ("core", "store", "operations", "monitoring", "dashboard")
+"""Of src/jobpool: where rules are. What has processes is judged by other means."""
 _TEST_S_MAX = 30
 """What takes longer judges nothing."""
 _FIRST_S, _FIRST_FILES = 2.0, 3

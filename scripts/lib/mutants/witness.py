@@ -20,6 +20,7 @@ import pytest
 import jobpool
 from jobpool.store.postgres.connection import session as postgres
 from jobpool.store.sqlite.connection import session as sqlite
+from mutants.selection import ROOMS
 from support.postgres import server as postgres_server
 
 _NOW = {"test": ""}
@@ -50,7 +51,7 @@ class Witness:
         self._begin()
 
     def _begin(self) -> None:
-        folders = [str(self._source / name) for name in ("core", "store")]
+        folders = [str(self._source / name) for name in ROOMS]
         self._coverage = coverage.Coverage(
             data_file=None, config_file=False, source=folders
         )

@@ -58,7 +58,7 @@ def write_manual(docs: Path) -> list[dict[str, Any]]:
     shutil.copy(HERE / "site.css", docs)
     for topic in (pages.INDEX, *(entry.topic for entry in pages.entries())):
         (docs / f"{topic}.md").write_text(pages.text_of(topic))
-    for picture in Path(pages.__file__).parent.glob("*.svg"):
+    for picture in Path(pages.__file__).parent.glob("*.*g"):  # SVG and PNG
         shutil.copy(picture, docs)
     groups = groupby(pages.entries(), lambda entry: entry.group)
     return [

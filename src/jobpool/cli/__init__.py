@@ -1,6 +1,7 @@
 """The command line: each command reads its arguments, makes one call, and prints.
 
-May import: client, core, manual, monitoring, operations, sandbox, store, supervisor.
+May import: client, core, dashboard, executor, manual, monitoring, operations, sandbox,
+store, supervisor, words.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+_COMPLETION = "_JOBPOOL_COMPLETE"
+"""Variable by which a shell asks click what a word may be completed to."""
+
 
 def main() -> None:
     """Run the command line; the entry point of the ``jobpool`` command."""
@@ -18,7 +22,7 @@ def main() -> None:
     # Imports leave hardly any garbage, and what they make stays: to look through it
     # again and again is a tenth of what a command costs. `Root.get_command` enables it.
     gc.disable()
-    if _is_start(sys.argv[1:]):
+    if sys.platform == "linux" and _is_start(sys.argv[1:]):
         _start_zygote()
     from jobpool.cli.root import cli  # noqa: PLC0415 - importing a child pulls nothing in
 
@@ -30,6 +34,8 @@ def _is_start(words: Sequence[str]) -> bool:
 
     If flags stand before the command it is not seen here: it only starts later.
     """
+    if _COMPLETION in os.environ:
+        return False  # a shell completes what is being typed
     begins = words and (words[0] == "run" or words[0].startswith("--pools"))
     return bool(begins) and not {"-h", "--help", "--version"}.intersection(words)
 

@@ -4,17 +4,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
+
+from jobpool.core.jobs.outcome import Outcome
 
 C = TypeVar("C", bound=Callable[..., Any])
 
+COMPLETION = "_JOBPOOL_COMPLETE"
+"""Variable by which a shell asks click what a word may be completed to."""
+What = Literal["job", "kind", "pool", "tenant", "quota"]
+"""What a shell completes."""
 LOG_FORMATS = ("human", "json")
 _REF = re.compile(r"\d+-\w+", re.ASCII)
 _FLOW_REF = re.compile(r"flow-\d+-\w+", re.ASCII)
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def completed(ctx: click.Context, what: What, begun: str) -> list[CompletionItem]:
+    """Return what a shell may complete a word to; the command group knows it."""
+    group: Any = ctx.find_root().command
+    return [
+        CompletionItem(name, help=words)
+        for name, words in group.names(ctx, what)
+        if name.startswith(begun)
+    ]
+
+
+class Name(click.ParamType[str]):
+    """A text that a shell completes to a name that the store knows."""
+
+    name = "text"
+
+    def __init__(self, what: What) -> None:
+        self._what = what
+
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002 - click's
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return the names that begin so."""
+        return completed(ctx, self._what, incomplete)
 
 
 class JobNumber(click.IntRange):
@@ -22,11 +57,21 @@ class JobNumber(click.IntRange):
 
     name = "job's number; to find a job by its key: jobpool show --key KEY"
 
+    def shell_complete(
+        self,
+        ctx: click.Context,
+        param: click.Parameter,  # noqa: ARG002 - click's
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """Return the newest jobs whose ids begin so."""
+        return completed(ctx, "job", incomplete)
+
 
 class JobName(click.ParamType[int | str]):
     """A job's id on the command line, or its ref: that stays a text."""
 
     name = JobNumber.name
+    shell_complete = JobNumber.shell_complete
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
         """Return an id as a number."""
@@ -120,13 +165,28 @@ _CONFIG = click.option(
     metavar="FILE",
     help="Configuration; default conf/jobpool.toml, jobpool.toml or pyproject.toml.",
 )
+_APP = click.option(
+    "--app", metavar="APP", help="Application module or file; default ./jobs.py."
+)
+_LOG = (
+    click.option(
+        "--log-format",
+        type=click.Choice(LOG_FORMATS),
+        help="Format of the log on stderr; default human on a terminal, else json.",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice(LOG_LEVELS),
+        help="Lowest level to log; default info.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Same as --log-format json."),
+)
+_BURST = click.option("--burst", is_flag=True, help="Run what is due, then exit.")
 _LAUNCH = (
     click.option(
         "--pools", metavar="SIZES", help="Pool sizes, such as cpu=4,io=16 or cpu=2..8."
     ),
-    click.option(
-        "--app", metavar="APP", help="Application module or file; default ./jobs.py."
-    ),
+    _APP,
     click.option(
         "--app-version",
         metavar="TEXT",
@@ -154,24 +214,21 @@ _LAUNCH = (
         help="Shared stores: a host silent for this long is dead; default 1m.",
     ),
     _CONFIG,
-    click.option("--burst", is_flag=True, help="Run what is due, then exit."),
-    click.option(
-        "--log-format",
-        type=click.Choice(LOG_FORMATS),
-        help="Format of the log on stderr; default human on a terminal, else json.",
-    ),
-    click.option(
-        "--log-level",
-        type=click.Choice(LOG_LEVELS),
-        help="Lowest level to log; default info.",
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Same as --log-format json."),
+    _BURST,
+    *_LOG,
 )
 
 
 def launch_flags(command: C) -> C:
     """Give a command the launch flags."""
     for option in reversed(_LAUNCH):
+        command = option(command)
+    return command
+
+
+def dev_flags(command: C) -> C:
+    """Give a command those launch flags that need no children."""
+    for option in reversed((_APP, _STORE, _CONFIG, _BURST, *_LOG)):
         command = option(command)
     return command
 
@@ -250,17 +307,43 @@ def group_flags(
 
 
 def selection_flags(command: C) -> C:
-    """Give a command ``--kind``, ``--pool``, ``--tenant`` and ``--since``."""
+    """Give a command its filters: see the options."""
     for option in (
+        click.option(
+            "--error-class",
+            metavar="NAME",
+            help="Only jobs whose last attempt has raised this: ConnectionError, or "
+            "with its module.",
+        ),
+        click.option(
+            "--outcome",
+            type=click.Choice([one.value for one in Outcome]),
+            help="Only jobs whose last attempt has ended so.",
+        ),
         click.option(
             "--since",
             metavar="TIME",
             help="Only jobs that ended (unfinished: were created) since then: "
             "2h, or an ISO 8601 time.",
         ),
-        click.option("--tenant", metavar="NAME", help="Only this tenant's jobs."),
-        click.option("--pool", metavar="NAME", help="Only jobs of this pool."),
-        click.option("--kind", metavar="KIND", help="Only jobs of this kind."),
+        click.option(
+            "--tenant",
+            type=Name("tenant"),
+            metavar="NAME",
+            help="Only this tenant's jobs.",
+        ),
+        click.option(
+            "--pool",
+            type=Name("pool"),
+            metavar="NAME",
+            help="Only jobs of this pool.",
+        ),
+        click.option(
+            "--kind",
+            type=Name("kind"),
+            metavar="KIND",
+            help="Only jobs of this kind.",
+        ),
     ):
         command = option(command)
     return command

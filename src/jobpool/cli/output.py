@@ -14,12 +14,10 @@ import click
 import msgspec
 
 from jobpool.core.event_lines import iso_time
-from jobpool.core.rules.schedules.zone import local_time, zone_of
+from jobpool.core.rules.schedules.zone import local_time
 from jobpool.core.safe_text import json_text, one_line, whole
-from jobpool.core.units import show_duration, show_size
-from jobpool.errors import ConfigError
-from jobpool.store.records.operating import PauseRow
-from jobpool.store.records.schedules import JobTick, ScheduleRow
+from jobpool.store.records.schedules import JobTick
+from jobpool.words.schedules import zone_here
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -181,91 +179,11 @@ def heading(text: str) -> None:
     console().print(Text(f"\n{text}", style="bold"))
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is 1."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def seconds(value: float | None) -> str | None:
-    """Show a duration, or None."""
-    return None if value is None else show_duration(value)
-
-
-def size(value: int | None) -> str | None:
-    """Show a number of bytes, or None."""
-    return None if value is None else show_size(value)
-
-
-def pause_words(pause: PauseRow, now_ms: int) -> str:
-    """Return who has paused something, since when, until when, and why."""
-    parts = (
-        f"by {pause.who}" if pause.who else "",
-        ago(pause.since_ms, now_ms) or "",
-        f"until {iso_time(pause.until_ms)}" if pause.until_ms is not None else "",
-    )
-    words = ", ".join(filter(None, parts))
-    return ": ".join(filter(None, (words, pause.note)))
-
-
-def schedule_pause_words(row: ScheduleRow, now_ms: int) -> str:
-    """Return the same of a schedule that is paused."""
-    pause = PauseRow(
-        what="schedule",
-        name=row.declared.name,
-        since_ms=row.paused_ms,
-        until_ms=row.paused_until_ms,
-        who=row.paused_by,
-        note=row.note,
-    )
-    return pause_words(pause, now_ms)
-
-
-def ago(at_ms: int | None, now_ms: int) -> str | None:
-    """Return how long ago, or in how long, a moment is."""
-    if at_ms is None:
-        return None
-    age_s = (now_ms - at_ms) / 1000
-    if age_s >= 0:
-        return f"{show_duration(age_s)} ago"
-    return f"in {show_duration(-age_s)}"
-
-
-def clock_time(at_ms: int | None, tz: str = "UTC") -> str | None:
-    """Return a tick's time as the clocks of a zone show it: ``2026-11-26 02:00``.
-
-    Raises:
-        ConfigError: this host does not know the zone.
-    """
-    if at_ms is None:
-        return None
-    moment = local_time(at_ms, tz)
-    to = "seconds" if moment.second or moment.microsecond else "minutes"
-    text = moment.replace(tzinfo=None, microsecond=0).isoformat(" ", to)
-    return f"{text}Z" if tz == "UTC" else text
-
-
-def tick_words(tick: JobTick) -> str:
-    """Return which tick a job is of: ``nightly, 2026-11-26 02:00 Europe/Berlin``."""
-    tz = _zone_here(tick)
-    at = clock_time(tick.nominal_ms, tz) or ""
-    zone = "" if tz == "UTC" else f" {tz}"
-    return f"{tick.schedule}, {at}{zone}{', backfilled' * tick.backfilled}"
-
-
 def tick_object(tick: JobTick) -> dict[str, Any]:
     """Return which tick a job is of, for ``--json``."""
     return {
         "name": tick.schedule,
         "at": iso_time(tick.nominal_ms),
-        "local": local_time(tick.nominal_ms, _zone_here(tick)).isoformat(),
+        "local": local_time(tick.nominal_ms, zone_here(tick)).isoformat(),
         "backfilled": tick.backfilled,
     }
-
-
-def _zone_here(tick: JobTick) -> str:
-    """Return a schedule's zone; UTC if this host does not know it."""
-    try:
-        zone_of(tick.tz)
-    except ConfigError:
-        return "UTC"
-    return tick.tz

@@ -14,13 +14,13 @@ import io
 import os
 import sys
 import traceback
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import click
 
 from jobpool import __version__
 from jobpool.cli.exits import TABLE, Exit, exit_of
-from jobpool.cli.flags import LaunchFlags, launch_flags
+from jobpool.cli.flags import LaunchFlags, What, launch_flags
 from jobpool.core.safe_text import lines, one_line
 from jobpool.errors import AppError, JobpoolError
 
@@ -33,17 +33,39 @@ class _Command(NamedTuple):
 
     where: str
     summary: str
+    on_linux: Literal["ISOLATES", "ASKS_WHO"] | None = None
+    """Which words of `sandbox.system.platform` say what it does on Linux only, and why;
+    None: it works everywhere."""
 
 
 _SECTIONS = {
     "Start and check": {
-        "run": _Command("launch.launch:run", "Start with the configured pools."),
-        "check": _Command("diagnose.check:check", "Check the setup; start nothing."),
+        "init": _Command("launch.init:init", "Write jobs.py and jobpool.toml."),
+        "run": _Command(
+            "launch.launch:run", "Start with the configured pools.", on_linux="ISOLATES"
+        ),
+        "dev": _Command(
+            "launch.dev:dev", "Run jobs in this process, for development: unisolated."
+        ),
+        "check": _Command(
+            "diagnose.check:check",
+            "Check the setup; start nothing.",
+            on_linux="ISOLATES",
+        ),
         "doctor": _Command(
-            "diagnose.doctor:doctor", "Check platform, limits and store."
+            "diagnose.doctor:doctor",
+            "Check platform, limits and store.",
+            on_linux="ISOLATES",
+        ),
+        "exec": _Command(
+            "launch.exec:exec_",
+            "Run one program now, under limits, without a queue.",
+            on_linux="ISOLATES",
         ),
         "alive": _Command(
-            "launch.alive:alive", "Report whether a supervisor runs here, for probes."
+            "launch.alive:alive",
+            "Report whether a supervisor runs here, for probes.",
+            on_linux="ISOLATES",
         ),
     },
     "Watch": {
@@ -53,9 +75,17 @@ _SECTIONS = {
         "top": _Command(
             "watch.top.command:top", "Watch what runs, waits and died, live."
         ),
+        "dashboard": _Command(
+            "watch.dashboard:dashboard",
+            "Look on in a browser, and act there.",
+            on_linux="ASKS_WHO",
+        ),
         "metrics": _Command(
             "watch.metrics:metrics",
             "Serve the gauges of the whole fleet to Prometheus.",
+        ),
+        "alerts": _Command(
+            "watch.alerts:alerts", "Show what is wrong, and who is told."
         ),
         "tune": _Command(
             "diagnose.tune.command:tune",
@@ -117,8 +147,16 @@ _SECTIONS = {
         "erase": _Command("admin.erase:erase", "Delete what jobs hold about a person."),
     },
     "Learn": {
+        "completion": _Command(
+            "launch.completion:completion",
+            "Complete commands, kinds and ids in a shell.",
+        ),
         "manual": _Command("diagnose.manual:manual", "Read or search the manual."),
-        "demo": _Command("demo.command:demo", "Watch hostile jobs being contained."),
+        "demo": _Command(
+            "demo.command:demo",
+            "Watch hostile jobs being contained.",
+            on_linux="ISOLATES",
+        ),
     },
 }
 """By the headings of the help, in its order."""
@@ -142,6 +180,11 @@ class Root(click.Group):
         """Import a command; None if there is none of this name."""
         if cmd_name not in _COMMANDS:
             return None
+        if does := _COMMANDS[cmd_name].on_linux:
+            # Only here: what enqueues in a loop imports nothing of the sandbox.
+            from jobpool.sandbox.system import platform  # noqa: PLC0415
+
+            platform.require_linux(getattr(platform, does))
         where = f"jobpool.cli.{_COMMANDS[cmd_name].where}"
         module, _, attribute = where.partition(":")
         command = getattr(importlib.import_module(module), attribute)
@@ -151,6 +194,21 @@ class Root(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{where} is not a command")
         return command
+
+    def names(self, ctx: click.Context, what: What) -> list[tuple[str, str]]:
+        """Return what a shell may complete to, with words about each.
+
+        Nothing if the store cannot be read: a shell that completes has no room for an
+        error, and the command itself will say it.
+        """
+        from jobpool.cli.jobs import known_names  # noqa: PLC0415 - as all commands
+
+        store, config = (ctx.params.get(name) for name in ("store", "config"))
+        try:
+            with ctx.scope(cleanup=False):
+                return known_names.completions(what, store, config)
+        except JobpoolError:
+            return []
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -291,6 +349,10 @@ def cli(ctx: click.Context, /, **flags: Any) -> None:
             "what to run? say --pools cpu=4,io=16, or `jobpool run` for the pools of "
             "the configuration"
         )
-    from jobpool.cli.launch.launch import launch  # noqa: PLC0415 - only when it starts
+    # Both only when it starts.
+    from jobpool.cli.launch.launch import launch  # noqa: PLC0415
+    from jobpool.sandbox.system.platform import require_linux  # noqa: PLC0415
+
+    require_linux()
 
     launch(given)

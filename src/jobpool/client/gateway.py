@@ -25,14 +25,18 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from msgspec.structs import replace
 
 from jobpool.client.encoding import Encoding
-from jobpool.core.application.current import Channel, channel
+from jobpool.core.application.current import RUN_VARIABLE, Channel, channel
+from jobpool.core.application.current_span import current_trace
 from jobpool.core.config.settings import ClientSettings
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.core.jobs.ref import FLOW
+from jobpool.core.jobs.uniform_batch import UniformJobs
 from jobpool.errors import ConfigError, JobNotFound, UsageError
 from jobpool.store import handler_transactions
 from jobpool.store.callers import unwrap
@@ -43,8 +47,9 @@ if TYPE_CHECKING:
     from jobpool.store.protocol import Store
 
 T = TypeVar("T")
-RUN_MARKER = "JOBPOOL_RUN"
-"""Set in the environment of every process that a supervisor starts."""
+Told = Callable[[Sequence[Enqueued]], object]
+Around = Callable[["Sequence[NewJob] | NewFlow"], AbstractContextManager[Told]]
+_NOTHING: AbstractContextManager[Told] = nullcontext(lambda _stored: None)
 
 
 class Gateway:
@@ -59,14 +64,27 @@ class Gateway:
         self._lazy = LazyStore(argument)
         self._local = threading.local()
         self.encoding = encoding or Encoding()
+        self.before_enqueue: list[Callable[[NewJob], None]] = []
+        """Called with each job; what they raise refuses it and those with it."""
+        self.around: Around = _alone
+        """Called with what is to be stored, which happens in the context it returns;
+        there it is told of jobs that were."""
         self.pools: set[str] = set()
         """Those of the application's handlers, and others that were found to exist."""
 
     def enqueue(self, jobs: Sequence[NewJob], connection: Any = None) -> list[Enqueued]:
         """Store jobs; errors as for `Store.enqueue`, or UsageError in a wrong place."""
-        if self.encoding.codec is None:
-            return self._enqueue(jobs, connection)
-        return self.encoding.enqueue(lambda each: self._enqueue(each, connection), jobs)
+        with self.around(jobs) as told:
+            jobs = _in_trace(jobs)
+            self._tell(jobs)
+            if self.encoding.codec is None:
+                stored = self._enqueue(jobs, connection)
+            else:
+                stored = self.encoding.enqueue(
+                    lambda each: self._enqueue(each, connection), jobs
+                )
+            told(stored)
+        return stored
 
     def _enqueue(self, jobs: Sequence[NewJob], connection: Any) -> list[Enqueued]:
         way = channel()
@@ -85,6 +103,13 @@ class Gateway:
             store.wake()  # else it is too early: nothing is committed yet
         return stored
 
+    def _tell(self, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+        """Return jobs, after all was called that is to be called before."""
+        for tell in self.before_enqueue:
+            for job in jobs:
+                tell(job)
+        return jobs
+
     def enqueue_flow(
         self,
         flow: NewFlow,
@@ -96,6 +121,13 @@ class Gateway:
         Raises:
             UsageError: also in a wrong place, or with a connection in a handler.
         """
+        with self.around(flow):
+            each = ((n, self._tell(_in_trace((job,)))[0]) for n, job in members)
+            return self._enqueue_flow(flow, each, connection)
+
+    def _enqueue_flow(
+        self, flow: NewFlow, members: Iterable[tuple[int, NewJob]], connection: Any
+    ) -> EnqueuedFlow:
         way = channel()
         if way is not None:
             if connection is None:
@@ -164,8 +196,13 @@ class Gateway:
             return way.enqueue(jobs)
         return handler_transactions.enqueue(unwrap.unwrap(connection), claim, jobs)
 
-    def read(self, job_id: int) -> Job:
+    def read(self, job_id: int, connection: Any = None) -> Job:
         """Return a job as stored; inside a handler, through its supervisor.
+
+        Args:
+            job_id: the job.
+            connection: the caller's own, on which the job was enqueued: it is read as
+                the transaction there sees it.
 
         Raises:
             JobNotFound: no job has this id.
@@ -175,22 +212,39 @@ class Gateway:
         """
         way = channel()
         if way is None:
-            store = self.store("reading a job")
-            return existing_job(store.get(job_id), store.url)
+            store, raw = self._seeing("reading a job", connection)
+            return existing_job(store.get(job_id, raw), store.url)
         claim = way.claim()
         url = "the store of this handler's supervisor" if not claim else claim.store_url
+        if connection is not None and claim is not None:
+            raw = unwrap.unwrap(connection)
+            return existing_job(handler_transactions.read(raw, claim, job_id), url)
         return existing_job(way.read(job_id) if is_id(job_id) else None, url)
 
-    def id_of(self, ref: str) -> int:
-        """Return the id in a job's ref.
+    def payload(self, job_id: int, connection: Any = None) -> bytes:
+        """Return a job's arguments as stored; *connection* is as for `read`.
+
+        Raises:
+            JobNotFound: no job has this id.
+            UsageError: this is a handler; children never open the store.
+            StoreError: the store could not be read.
+        """
+        store, raw = self._seeing("reading a job's arguments", connection)
+        payload = store.payload(job_id, raw)
+        if payload is None:
+            raise JobNotFound(f"the arguments of job {job_id} are gone: it was pruned")
+        return payload
+
+    def id_of(self, ref: str, connection: Any = None) -> int:
+        """Return the id in a job's ref; *connection* is as for `read`.
 
         Raises:
             JobNotFound: it is not a ref of this store.
             UsageError: this is a handler; children never open the store.
             StoreError: the store could not be read.
         """
-        store = self.store("finding a job by its ref")
-        job_id = store.id_of(ref)
+        store, raw = self._seeing("finding a job by its ref", connection)
+        job_id = store.id_of(ref, raw)
         if job_id is None:
             why = "it was not made here, or was changed on its way"
             if ref.startswith(FLOW):
@@ -217,6 +271,19 @@ class Gateway:
             )
         self._refuse_in_started_process(what)
         return self._lazy.get()
+
+    def _seeing(self, what: str, connection: Any) -> tuple[Store, Any]:
+        """Return the store for reading, and the driver's connection to read on."""
+        if connection is None or channel() is not None:
+            return self.store(what), None
+        self._refuse_in_started_process(what)
+        raw = self._joined(connection)
+        return self._lazy.joining(raw), raw
+
+    def wake(self) -> None:
+        """Wake supervisors, after what was enqueued in a transaction was committed."""
+        if channel() is None:
+            self._lazy.get().wake()
 
     @contextmanager
     def transaction(self, connection: Any) -> Iterator[None]:
@@ -273,7 +340,7 @@ class Gateway:
         way = channel()
         claim = None if way is None else way.claim()
         known = self.pools
-        if pool in known or (way is None and RUN_MARKER in os.environ):
+        if pool in known or (way is None and RUN_VARIABLE in os.environ):
             return  # A zygote sees neither flags nor the store; its supervisor does.
         known |= {*(claim or self._lazy.settings).pool_names}
         if way is None and pool not in known:
@@ -298,7 +365,7 @@ class Gateway:
         self._lazy.close()
 
     def _refuse_in_started_process(self, what: str) -> None:
-        if RUN_MARKER in os.environ:
+        if RUN_VARIABLE in os.environ:
             raise UsageError(
                 f"{what} was called in a process that jobpool started, outside any "
                 "handler (at import, in a hook, or in a program that a handler runs); "
@@ -307,12 +374,29 @@ class Gateway:
             )
 
 
+def _alone(_what: Sequence[NewJob] | NewFlow) -> AbstractContextManager[Told]:
+    return _NOTHING
+
+
+def _in_trace(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """Return jobs with the present trace context; those that have one keep it."""
+    trace = current_trace()
+    if trace is None:
+        return jobs
+    if isinstance(jobs, UniformJobs):
+        return UniformJobs(_in_trace((jobs.pattern,))[0], jobs.payloads)
+    return [job if job.trace is not None else replace(job, trace=trace) for job in jobs]
+
+
 class LazyStore:
     """A store that is found and opened at its first use.
 
     Args:
         argument: the store's URL that the application names, if any.
     """
+
+    stand_ins: ClassVar[list[Callable[[], Store]]] = []
+    """The last returns what all use instead, in a test (`jobpool.testing.Queue`)."""
 
     def __init__(self, argument: str | None) -> None:
         self._argument = argument
@@ -346,6 +430,8 @@ class LazyStore:
             ConfigError: it is not clear which store is meant.
             StoreError: it cannot be opened.
         """
+        if self.stand_ins:
+            return self.stand_ins[-1]()
         if self._store is None:
             with self._lock:
                 if self._store is None:
@@ -367,7 +453,8 @@ class LazyStore:
             ConfigError: as for `get`.
             StoreError: as for `get`.
         """
-        if self._store is not None or not unwrap.has_transaction(connection):
+        is_known = self._store is not None or bool(self.stand_ins)
+        if is_known or not unwrap.has_transaction(connection):
             return self.get()
         if self._guest is None:
             from jobpool.store.opening import guest_store  # noqa: PLC0415 - see above

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import (
+    TYPE_CHECKING,
     Any,
     Generic,
     Literal,
@@ -21,6 +22,7 @@ from typing import (
 
 import msgspec
 
+from jobpool.client.declare.elsewhere import OF_CALLS, missing
 from jobpool.client.declare.options import DEFAULT, Options, read_options
 from jobpool.client.gateway import Gateway
 from jobpool.client.job import Job
@@ -114,6 +116,11 @@ class Handler(Generic[P, R_co]):
         # Pickled by its name, as a function is.
         return self.name
 
+    if not TYPE_CHECKING:  # which would take any attribute to be there
+
+        def __getattr__(self, name: str) -> Any:
+            return missing(self, name, OF_CALLS)
+
     @property
     def kind(self) -> str:
         """The handler's stable name."""
@@ -196,6 +203,7 @@ class Handler(Generic[P, R_co]):
         timeout: DurationLike | None = None,
         memory: SizeLike | None = None,
         pool: str | None = None,
+        trace: str | None = None,
         connection: Any = None,
     ) -> BoundHandler[P, R_co]:
         """Set the options of one job, to be followed by `enqueue` or `call`.
@@ -223,6 +231,9 @@ class Handler(Generic[P, R_co]):
             memory: instead of the handler's, up to the pool's maximum.
             pool: instead of the handler's; one of those that the configuration names,
                 that a handler of this application is in, or that a supervisor runs.
+            trace: the trace that the job is part of: W3C's ``traceparent``, and after a
+                space ``tracestate``. None: that of the current OpenTelemetry span, or
+                of the attempt that enqueues it.
             connection: the caller's own connection to the same database; the job
                 belongs to its transaction, and commits or vanishes with it. From
                 sqlite3, psycopg, psycopg2, SQLAlchemy or Django; an asynchronous one
@@ -249,6 +260,7 @@ class Handler(Generic[P, R_co]):
                 timeout=timeout,
                 memory=memory,
                 pool=pool,
+                trace=trace,
                 connection=connection,
             ),
         )
@@ -547,8 +559,8 @@ class BoundHandler(Generic[P, R_co]):
     async def enqueue_async(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[Any]:
         """Enqueue this call without blocking the event loop; as `Handler.enqueue`.
 
-        An asynchronous ``connection`` needs it: psycopg's AsyncConnection, or
-        SQLAlchemy's AsyncConnection or AsyncSession over psycopg.
+        An asynchronous ``connection`` needs it: psycopg's AsyncConnection,
+        aiosqlite's, or SQLAlchemy's AsyncConnection or AsyncSession over these.
         """
         handler = self.handler
         return await handler._enqueue_async(self.chosen, args, kwargs)  # noqa: SLF001 - its other half

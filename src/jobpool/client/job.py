@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from types import NoneType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    runtime_checkable,
+)
 
 import msgspec
 
+from jobpool.client.declare.options import moment_ms
 from jobpool.client.gateway import Gateway
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.jobs.job import FINISHED, Attempt, JobState, NewJob
 from jobpool.core.jobs.job import Job as StoredJob
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.safe_text import unstated_error
 from jobpool.core.units import DurationLike, duration_s, show_duration
 from jobpool.errors import (
     CodecMismatch,
     ConfigError,
     JobErased,
-    JobNotFound,
     JobUnsuccessful,
     StoreError,
     UsageError,
@@ -28,6 +39,7 @@ from jobpool.errors import (
 
 if TYPE_CHECKING:
     from jobpool.operations.action import Action, Done
+    from jobpool.store.records.operating import Filter
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -138,6 +150,13 @@ class Job(Generic[R]):
         """
         return self._finished(timeout).state
 
+    async def wait_async(
+        self,
+        timeout: DurationLike | None = None,
+    ) -> JobState:
+        """Wait without blocking the event loop; as `wait`."""
+        return (await self._finished_async(timeout)).state
+
     def result(self, timeout: DurationLike | None = None) -> R:
         """Wait until the job has finished and return what its handler returned.
 
@@ -157,9 +176,22 @@ class Job(Generic[R]):
             JobNotFound: it has been pruned.
             UsageError: this is a handler, where only ``timeout=0`` works.
         """
-        job = self._gateway.encoding.job(self._finished(timeout))
-        decoded: R = self._decode(successful(job).result)
-        return decoded
+        return self._result_of(self._finished(timeout))
+
+    async def result_async(
+        self,
+        timeout: DurationLike | None = None,
+    ) -> R:
+        """Wait for the result without blocking the event loop; as `result`."""
+        return self._result_of(await self._finished_async(timeout))
+
+    async def info_async(self) -> StoredJob:
+        """Read the whole record without blocking the event loop; as `info`."""
+        return await in_thread(self.info)
+
+    async def cancel_async(self, *, note: str | None = None) -> bool:
+        """Cancel the job without blocking the event loop; as `cancel`."""
+        return await in_thread(lambda: self.cancel(note=note))
 
     def cancel(self, *, note: str | None = None) -> bool:
         """Cancel the job; a running one is killed when its supervisor next checks.
@@ -186,11 +218,8 @@ class Job(Generic[R]):
             StoreError: they are not JSON, or could not be read.
             UsageError: this is a handler; children never open the store.
         """
-        store = self._gateway.store("reading a job's arguments")
+        payload = self._gateway.payload(self.id)
         job = self._gateway.read(self.id)
-        payload = store.payload(self.id)
-        if payload is None:
-            raise JobNotFound(f"the arguments of job {self.id} are gone: it was pruned")
         if job.is_erased:
             raise JobErased(
                 f"the arguments of job {self.id} are gone: {job.reason}; "
@@ -233,12 +262,110 @@ class Job(Generic[R]):
         text = kept.output if kept else store.output(self.id)
         return None if text is None else self._gateway.encoding.text(text, codec)
 
+    def _result_of(self, finished: StoredJob) -> R:
+        job = self._gateway.encoding.job(finished)
+        decoded: R = self._decode(successful(job).result)
+        return decoded
+
     def _finished(self, timeout: DurationLike | None) -> StoredJob:
         timeout_s = read_timeout(timeout)
         if timeout_s != 0:
             self._gateway.store("waiting for a job")
             self._gateway.refuse_in_transaction("waiting for a job")
         return wait_finished(self._gateway.read, self.id, timeout_s)
+
+    async def _finished_async(
+        self,
+        timeout: DurationLike | None,
+    ) -> StoredJob:
+        timeout_s = read_timeout(timeout)
+        if timeout_s != 0:
+            self._gateway.refuse_in_transaction("waiting for a job")
+            # Opening the store may take a while; and only this refuses a handler.
+            await in_thread(lambda: self._gateway.store("waiting for a job"))
+        return await polled_async(
+            lambda: self._gateway.read(self.id),
+            is_finished,
+            late_words(timeout_s),
+            timeout_s,
+        )
+
+
+@runtime_checkable
+class HasKind(Protocol):
+    """A handler."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in the queue."""
+        ...
+
+
+class JobFilter(TypedDict, total=False):
+    """Which jobs are meant; every condition that is given must hold."""
+
+    pool: str
+    tenant: str
+    key: str
+    """One job of each kind can have it."""
+    state: str | Iterable[str]
+    """One of `JobState`, or several."""
+    since: datetime | float
+    """Ended, or if unfinished was created, at this moment or later."""
+    text: str
+    """Contained in its key, tenant or reason."""
+    outcome: str
+    """How its last attempt has ended: one of `Outcome`."""
+    error_class: str
+    """What that has raised: ``ConnectionError``, or with its module."""
+
+
+def filter_of(kind: HasKind | str | None, which: JobFilter) -> Filter:
+    """Return a filter as the store has it.
+
+    Raises:
+        UsageError: a condition does not exist, or has a wrong value.
+    """
+    from jobpool.store.records.operating import Filter  # noqa: PLC0415 - few need it
+
+    given: dict[str, Any] = {**which}
+    if unknown := given.keys() - JobFilter.__annotations__.keys():
+        raise UsageError(
+            f"there is no condition {min(unknown)!r}; use kind or "
+            f"{', '.join(JobFilter.__annotations__)}"
+        )
+    wrong = [
+        name
+        for name in ("pool", "tenant", "key", "text", "error_class")
+        if not isinstance(given.get(name, ""), str)
+    ]
+    if wrong or not isinstance(kind, (str, HasKind, NoneType)):
+        raise UsageError(f"{wrong[0] if wrong else 'kind'}: expected text")
+    if (since := given.pop("since", None)) is not None:
+        given["since_ms"] = moment_ms(since, "since")
+    if (states := given.pop("state", None)) is not None:
+        given["states"] = _states([states] if isinstance(states, str) else states)
+    if (outcome := given.get("outcome")) is not None:
+        given["outcome"] = _outcome(outcome)
+    if kind is not None:
+        given["kind"] = kind if isinstance(kind, str) else kind.kind
+    return Filter(**given)
+
+
+def _states(names: Iterable[str]) -> tuple[JobState, ...]:
+    try:
+        return tuple(JobState(name) for name in names)
+    except (ValueError, TypeError):
+        raise UsageError(
+            f"state: expected {', '.join(JobState)}, or several of them"
+        ) from None
+
+
+def _outcome(name: str) -> Outcome:
+    try:
+        return Outcome(name)
+    except ValueError:
+        raise UsageError(f"outcome: expected one of {', '.join(Outcome)}") from None
 
 
 def read_timeout(timeout: DurationLike | None) -> float | None:
@@ -259,6 +386,7 @@ def act(
     job_id: int,
     note: str | None,
     states: tuple[str, ...] = (),
+    **more: Any,
 ) -> bool:
     """Do to one job what a person can do, as this process's user.
 
@@ -268,6 +396,7 @@ def act(
         job_id: the job.
         note: why, for the audit trail.
         states: only in these; empty: in all to which it applies.
+        more: what else the action takes.
 
     Returns:
         Whether it was done.
@@ -281,7 +410,7 @@ def act(
 
     action = {"cancel": jobs.Cancel, "retry": jobs.Retry, "release": jobs.Release}[verb]
     meant = Selection(ids=(job_id,), shown=states)
-    if operate(gateway, action(jobs=meant, note=note)):
+    if operate(gateway, action(jobs=meant, note=note, **more)):
         return True
     gateway.read(job_id)
     return False
@@ -391,22 +520,32 @@ def wait_finished(
         WaitTimeout: it has not finished in time; it is unaffected.
         JobNotFound: no job has this id, or no longer.
     """
-
-    def late(job: StoredJob) -> str:
-        return (
-            f"job {job_id} ({job.kind}) is still {job.shown_state} after "
-            f"{show_duration(timeout_s or 0)}; it is unaffected: wait longer, or "
-            f"see `jobpool show {job_id}` and `jobpool status`"
-        )
-
     return polled(
         lambda: read(job_id),
-        lambda job: job.state in FINISHED,
-        late,
+        is_finished,
+        late_words(timeout_s),
         timeout_s,
         clock=clock,
         sleep=sleep,
     )
+
+
+def is_finished(job: StoredJob) -> bool:
+    """Say whether a job has ended for good."""
+    return job.state in FINISHED
+
+
+def late_words(timeout_s: float | None) -> Callable[[StoredJob], str]:
+    """Return what says of a job that it was not in time."""
+
+    def late(job: StoredJob) -> str:
+        return (
+            f"job {job.id} ({job.kind}) is still {job.shown_state} after "
+            f"{show_duration(timeout_s or 0)}; it is unaffected: wait longer, or "
+            f"see `jobpool show {job.id}` and `jobpool status`"
+        )
+
+    return late
 
 
 def polled(
@@ -434,18 +573,69 @@ def polled(
         WaitTimeout: it is not over in time.
         Exception: whatever *read* raises.
     """
-    clock = clock or SystemClock()
-    deadline_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
-    pause_s = PAUSE_S_MIN
+    patience = _Patience(timeout_s, most_s, clock or SystemClock())
     while True:
-        left_s = None if deadline_s is None else deadline_s - clock.monotonic_s()
+        patience.look()
         state = read()
         if is_over(state):
             return state
+        sleep(patience.pause_s(late, state))
+
+
+async def polled_async(
+    read: Callable[[], T],
+    is_over: Callable[[T], bool],
+    late: Callable[[T], str],
+    timeout_s: float | None,
+    *,
+    most_s: float = PAUSE_S_MAX,
+) -> T:
+    """Read something in threads until it is over; otherwise as `polled`."""
+    import asyncio  # noqa: PLC0415 - as long to import as all of this
+
+    patience = _Patience(timeout_s, most_s, SystemClock())
+    while True:
+        patience.look()
+        state = await asyncio.to_thread(read)
+        if is_over(state):
+            return state
+        await asyncio.sleep(patience.pause_s(late, state))
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call a function that reads or changes the store, without blocking the loop."""
+    import asyncio  # noqa: PLC0415 - as long to import as all of this
+
+    return await asyncio.to_thread(function)
+
+
+class _Patience:
+    """How long to pause between two looks, and when to give up."""
+
+    def __init__(self, timeout_s: float | None, most_s: float, clock: Clock) -> None:
+        self._clock, self._most_s, self._pause_s = clock, most_s, PAUSE_S_MIN
+        self._deadline_s = None if timeout_s is None else self._now_s() + timeout_s
+        self._left_s: float | None = None
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_s()
+
+    def look(self) -> None:
+        """Note the time before a look: what is seen later was in time."""
+        if self._deadline_s is not None:
+            self._left_s = self._deadline_s - self._now_s()
+
+    def pause_s(self, late: Callable[[T], str], state: T) -> float:
+        """Return the seconds until the next look.
+
+        Raises:
+            WaitTimeout: there was no time left at the last one.
+        """
+        pause_s, left_s = self._pause_s, self._left_s
         if left_s is not None and left_s <= 0:
             raise WaitTimeout(late(state))
-        sleep(pause_s if left_s is None else min(pause_s, left_s))
-        pause_s = min(pause_s * _PAUSE_GROWTH, most_s)
+        self._pause_s = min(pause_s * _PAUSE_GROWTH, self._most_s)
+        return pause_s if left_s is None else min(pause_s, left_s)
 
 
 def successful(job: StoredJob) -> StoredJob:

@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
+from jobpool.client.declare.elsewhere import OF_POOLS, missing
 from jobpool.client.declare.options import DEFAULT, Options
 from jobpool.client.encoding import Encoding
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import BoundHandler, Call, Handler
 from jobpool.client.invoke.completion import ConnectionCompleter
-from jobpool.client.job import Job, act, operate, replace
+from jobpool.client.job import (
+    HasKind,
+    Job,
+    JobFilter,
+    act,
+    filter_of,
+    in_thread,
+    operate,
+    replace,
+)
 from jobpool.client.payload.results import encode_result
 from jobpool.client.quota_operations import QuotaOperations, TenantOperations
 from jobpool.client.registration import Registration
@@ -24,7 +34,7 @@ from jobpool.core.application.current import set_completer
 from jobpool.core.config.options import TOP
 from jobpool.core.jobs.job import NewJob
 from jobpool.core.jobs.uniform_batch import UniformJobs
-from jobpool.core.units import DurationLike, SizeLike, duration_s
+from jobpool.core.units import DurationLike, SizeLike, duration_s, size_bytes
 from jobpool.errors import ArgumentsRejected, ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +47,7 @@ BATCH_JOBS_MAX = 1000
 BATCH_BYTES_MAX = 4 * 2**20
 """Also the end of a batch: memory stays bounded, and it fits one message."""
 
+_LISTED_MAX = 10_000
 R = TypeVar("R")
 _Batch = tuple[Sequence[NewJob], Any]
 """Jobs, and the caller's connection to write them on."""
@@ -82,6 +93,11 @@ class JobPool(Registration):
         self.tenants = TenantOperations(self._gateway)
         """What tenants may use."""
         set_completer(ConnectionCompleter())
+
+    if not TYPE_CHECKING:  # which would take any attribute to be there
+
+        def __getattr__(self, name: str) -> Any:
+            return missing(self, name, OF_POOLS)
 
     @overload
     def enqueue_many(self, calls: Iterable[Call[Any]], /) -> int: ...
@@ -292,6 +308,85 @@ class JobPool(Registration):
             decode=self.decoder_of(job.kind),
         )
 
+    async def get_async(self, job_id: int | str) -> Job[Any]:
+        """Return a handle without blocking the event loop; as `get`."""
+        return await in_thread(lambda: self.get(job_id))
+
+    def list(
+        self,
+        kind: HasKind | str | None = None,
+        /,
+        *,
+        limit: int = 100,
+        before: int | None = None,
+        **which: Unpack[JobFilter],
+    ) -> Sequence[Job[Any]]:
+        """Return handles of jobs, the newest first.
+
+        ``jobs.list(mail, state="dead")``; the next page is
+        ``jobs.list(mail, state="dead", before=page[-1].id)``.
+
+        Args:
+            kind: a handler, or the name of a kind; None: any.
+            limit: most jobs to return, up to 10,000.
+            before: only jobs with lower ids.
+            **which: see `JobFilter`.
+
+        Raises:
+            UsageError: a condition does not exist or has a wrong value, or this is a
+                handler; children never open the store.
+            StoreError: the store could not be read.
+        """
+        if limit not in range(1, _LISTED_MAX + 1):
+            raise UsageError(f"limit: expected 1 to {_LISTED_MAX:,}, got {limit!r:.40}")
+        last = None if before is None else _checked_id(before)
+        store = self._gateway.store("listing jobs")
+        return [
+            Job(
+                job.id,
+                job.kind,
+                created=False,
+                gateway=self._gateway,
+                decode=self.decoder_of(job.kind),
+            )
+            for job in store.find(filter_of(kind, which), limit, last)
+        ]
+
+    async def list_async(
+        self,
+        kind: HasKind | str | None = None,
+        /,
+        *,
+        limit: int = 100,
+        before: int | None = None,
+        **which: Unpack[JobFilter],
+    ) -> Sequence[Job[Any]]:
+        """Return handles of jobs without blocking the event loop; as `list`."""
+        return await in_thread(
+            lambda: self.list(kind, limit=limit, before=before, **which)
+        )
+
+    def count(
+        self, kind: HasKind | str | None = None, /, **which: Unpack[JobFilter]
+    ) -> int:
+        """Count jobs, exactly: in a large store that may take long.
+
+        Args:
+            kind: as for `list`.
+            **which: likewise.
+
+        Raises:
+            UsageError: as for `list`.
+            StoreError: the store could not be read.
+        """
+        return self._gateway.store("counting jobs").count(filter_of(kind, which))
+
+    async def count_async(
+        self, kind: HasKind | str | None = None, /, **which: Unpack[JobFilter]
+    ) -> int:
+        """Count jobs without blocking the event loop; as `count`."""
+        return await in_thread(lambda: self.count(kind, **which))
+
     def wait(self, job_id: int, timeout: DurationLike | None = None) -> Job[Any]:
         """Wait until a job has finished, however it ended, and return its handle.
 
@@ -324,9 +419,34 @@ class JobPool(Registration):
         """
         return act(self._gateway, "retry", _checked_id(job_id), note)
 
-    def release(self, job_id: int, *, note: str | None = None) -> bool:
-        """Let a quarantined job run again; as `retry`."""
-        return act(self._gateway, "release", _checked_id(job_id), note, _RELEASED)
+    def release(
+        self, job_id: int, *, memory: SizeLike | None = None, note: str | None = None
+    ) -> bool:
+        """Let a quarantined job run again; as `retry`.
+
+        Args:
+            job_id: the job.
+            memory: its own memory limit from now on, such as ``"2GiB"``: more than the
+                one that it has, and no more than its pool allows; else it stays as it
+                was. None: its limit stays.
+            note: why, at most 1,000 characters; kept in the audit trail.
+
+        Returns:
+            Whether it runs again.
+
+        Raises:
+            JobNotFound: no job has this id.
+            UsageError: *memory* is no size, or the note is too long; nothing was
+                changed.
+        """
+        return act(
+            self._gateway,
+            "release",
+            _checked_id(job_id),
+            note,
+            _RELEASED,
+            memory_bytes=_checked_size(memory),
+        )
 
     def replay(self, job_id: int, call: Call[R], *, note: str | None = None) -> Job[R]:
         """Replace a job that has ended by a new one: `jobs.replay(17, load.call(7))`.
@@ -442,6 +562,20 @@ class JobPool(Registration):
     def close(self) -> None:
         """Close the store if it is open; the next use opens it again."""
         self._gateway.close()
+
+
+def __getattr__(name: str) -> Any:
+    """Make the application of a supervisor that runs configured commands alone."""
+    if name == "commands_only":
+        return JobPool()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _checked_size(memory: SizeLike | None) -> int | None:
+    try:
+        return None if memory is None else size_bytes(memory, "memory")
+    except ConfigError as exc:
+        raise UsageError(f"{exc}; nothing was changed") from None
 
 
 def _checked_id(job_id: int) -> int:

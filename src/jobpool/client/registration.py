@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, TypeVar, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    Never,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Unpack,
+)
 
 import msgspec
 
+from jobpool.client.declare.commands.command import RESULT, command_function
 from jobpool.client.declare.declaration import (
     check_function,
     checked_kind,
@@ -19,6 +31,15 @@ from jobpool.client.declare.declaration import (
 from jobpool.client.declare.retry import RetryRules
 from jobpool.client.gateway import Gateway, find_settings
 from jobpool.client.handler import Call, Handler
+from jobpool.client.invoke.around import (
+    Around,
+    AttemptHooks,
+    Enqueuing,
+    Failed,
+    Returned,
+    Succeeded,
+    teller,
+)
 from jobpool.client.invoke.hooks import DeadJob, Hooks
 from jobpool.client.invoke.invocation import call, prepare
 from jobpool.client.payload.redact_paths import read_redact
@@ -27,6 +48,7 @@ from jobpool.client.quotas.declared import DeclaredQuotas, checked_cap, read_bud
 from jobpool.client.quotas.quota import Cost, Quota
 from jobpool.client.schedules.declared import DeclaredSchedules
 from jobpool.core.application.codec import Codec
+from jobpool.core.application.command import Command
 from jobpool.core.application.handler_spec import HandlerSpec, check_pool
 from jobpool.core.application.redaction import secrets_in, told_of
 from jobpool.core.rules.quotas import definition
@@ -39,6 +61,8 @@ from jobpool.core.units import DurationLike, SizeLike
 from jobpool.errors import CodecMismatch, ConfigError, UnknownKind
 
 if TYPE_CHECKING:
+    from pathlib import PurePath
+
     from jobpool.client.declare.schedules import PolicyOptions, ScheduleOptions
     from jobpool.core.rules.schedules.schedule import Declared
 
@@ -46,6 +70,30 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Start = TypeVar("Start", bound=Callable[[], Any])
 Hook = TypeVar("Hook", bound=Callable[[DeadJob], Any])
+OnEnqueue = TypeVar("OnEnqueue", bound=Callable[[Enqueuing], object])
+
+
+class HandlerOptions(TypedDict, total=False):
+    """What a handler and a command have in common; see `Registration.job`."""
+
+    aliases: Iterable[str]
+    timeout: DurationLike | None
+    soft_timeout: DurationLike | None
+    memory: SizeLike | None
+    max_attempts: int | None
+    retry: RetryRules | None
+    max_crashes: int | None
+    crash_window: DurationLike | None
+    memory_growth: float | None
+    memory_soft: str | float | None
+    heartbeat_timeout: DurationLike | None
+    rerun: str
+    redact: Iterable[str]
+    quotas: Iterable[Quota | Cost]
+    concurrency: int | None
+    retry_budget: float | Mapping[str, Any] | None
+
+
 HOOK_POOL = "io"
 """The pool for hooks, if the application has it: they mostly send notifications."""
 
@@ -58,13 +106,18 @@ class Registration:
         payload_max_bytes: most bytes that arguments may take; None: as configured.
     """
 
+    living: ClassVar[weakref.WeakSet[Registration]] = weakref.WeakSet()
+    """All of this process, for `jobpool.testing`."""
+
     def __init__(self, gateway: Gateway, payload_max_bytes: int | None) -> None:
+        self.living.add(self)
         self._gateway = gateway
         self._payload_max_bytes = payload_max_bytes
         self._lock = threading.Lock()
         self._handlers: dict[str, Handler[..., Any]] = {}
         self._by_name: dict[str, Handler[..., Any]] = {}
         self._hooks = Hooks()
+        self._attempt_hooks = AttemptHooks()
         self._schedules = DeclaredSchedules()
         self._quotas = DeclaredQuotas()
 
@@ -184,6 +237,80 @@ class Registration:
             return handler
 
         return register
+
+    def command(
+        self,
+        kind: str,
+        argv: Sequence[str],
+        *,
+        pool: str,
+        stdin: str | None = None,
+        exit_codes: Mapping[Any, str] | None = None,
+        defaults: Mapping[str, str | float] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PurePath | None = None,
+        result: SizeLike = RESULT,
+        **options: Unpack[HandlerOptions],
+    ) -> Handler[..., str]:
+        """Register a program as a handler; its jobs run it, and nothing else.
+
+        ``jobs.command("pdf", ["pandoc", "{src}", "-o", "{dst}"], pool="cpu")`` has the
+        arguments src and dst. Each word stays one word, and no shell reads it. A value
+        that begins a word must not begin with ``-``, unless the word ``--`` is before
+        it. The program belongs to the attempt: its limits count it, and a kill takes
+        it along.
+
+        Args:
+            kind: its stable name.
+            argv: the program and its words; ``{name}`` is the place of an argument,
+                text or a number; ``{{`` and ``}}`` are braces.
+            pool: as for `job`.
+            stdin: the argument whose text is the program's standard input, as UTF-8.
+            exit_codes: what an exit status means: ``"ok"``, ``"retry"`` (it failed) or
+                ``"dead"`` (it can never succeed), by status, by range (``"64-78"``) or
+                under ``"other"``. By default 0 is ok, and others are tried again.
+            defaults: values of arguments that a job may leave out.
+            env: variables that it has beside those of its child.
+            cwd: the directory that it runs in; None: the application's.
+            result: how much of the end of its standard output is the job's result. All
+                of it, and its standard error, is the child's output as well.
+            **options: as for `job`.
+
+        Returns:
+            The handler. Its attempts fail with `CommandFailed`.
+
+        Raises:
+            ConfigError: as for `job`; or a word, a place or a status is wrong.
+        """
+        function = command_function(
+            checked_kind(kind),
+            argv,
+            stdin=stdin,
+            exit_codes=exit_codes,
+            defaults=defaults,
+            env=env,
+            cwd=cwd,
+            result=result,
+        )
+        return self.job(pool, kind=kind, **options)(function)
+
+    def add_command(self, command: Command) -> None:
+        """Register a command that the configuration declares; as `command`.
+
+        Raises:
+            ConfigError: as for `command`.
+        """
+        self.command(
+            command.kind,
+            command.argv,
+            pool=command.pool,
+            stdin=command.stdin,
+            exit_codes=command.exit_codes,
+            defaults=command.defaults,
+            env=command.env,
+            cwd=command.cwd,
+            result=command.result_bytes,
+        )
 
     def quota(
         self,
@@ -318,6 +445,50 @@ class Registration:
         """
         return self._hooks.add_dead(function)
 
+    def around_attempt(self, function: Around) -> Around:
+        """Enter what the decorated function returns around each attempt, in its child.
+
+        It is a context manager: for connections that are to be closed, spans, a
+        tenant's settings. `current` says which attempt it is. The first one that is
+        declared is the outermost. What it raises, the attempt has raised; it cannot
+        make a failure a success::
+
+            @jobs.around_attempt
+            @contextmanager
+            def connected() -> Generator[None, None, None]:
+                try:
+                    yield
+                finally:
+                    connections.close_all()
+        """
+        return self._attempt_hooks.add_around(function)
+
+    def on_attempt_succeeded(self, function: Succeeded) -> Succeeded:
+        """Call the decorated function with what a handler has returned, in its child.
+
+        What it raises is printed, and changes nothing.
+        """
+        return self._attempt_hooks.add_succeeded(function)
+
+    def on_attempt_failed(self, function: Failed) -> Failed:
+        """Call the decorated function with what a handler has raised, in its child.
+
+        Not for attempts that snooze or are throttled; and one that is killed has
+        nobody left to call it (`on_dead`). What it raises is printed, and changes
+        nothing.
+        """
+        return self._attempt_hooks.add_failed(function)
+
+    def on_enqueue(self, function: OnEnqueue) -> OnEnqueue:
+        """Call the decorated function with an `Enqueuing`, before a job is enqueued.
+
+        Wherever this application enqueues: what it raises refuses the call, and
+        nothing is stored. Not for ticks of schedules, retries and replays, nor by the
+        command line, which do not load the application.
+        """
+        self._gateway.before_enqueue.append(teller(function, self._gateway.encoding))
+        return function
+
     # -- what children call: the Application protocol ------------------------------
 
     def handler_specs(self) -> tuple[HandlerSpec, ...]:
@@ -377,10 +548,16 @@ class Registration:
             SoftTimeout: the soft limit was reached.
             BaseException: whatever the handler raised.
         """
+        hooks = self._attempt_hooks
+        if hooks.is_used:
+            return hooks.run(lambda: self._returned(kind, payload, result_max_bytes))
+        return self._returned(kind, payload, result_max_bytes).encoded
+
+    def _returned(self, kind: str, payload: bytes, result_max_bytes: int) -> Returned:
         if self._hooks.knows(kind):
             with self._quotas.running(kind):
                 self._hooks.invoke(kind, payload, self._gateway.encoding)
-            return b"null"
+            return Returned(None, b"null")
         handler = self._by_name.get(kind)
         if handler is None:
             raise UnknownKind(
@@ -393,7 +570,7 @@ class Registration:
                 result = call(handler, args, kwargs)
         else:
             result = call(handler, args, kwargs)
-        return handler.results.encode(result, result_max_bytes)
+        return Returned(result, handler.results.encode(result, result_max_bytes))
 
     def redacted_texts(self, kind: str, payload: bytes) -> Sequence[str]:
         """Return the values in a job's arguments that nobody is shown, longest first.
@@ -416,6 +593,20 @@ class Registration:
         ):
             return ()
         return secrets_in(value, handler.redact)
+
+    def hides(self, kind: str) -> bool:
+        """Say whether the arguments of a kind's jobs are redacted, or encoded."""
+        handler = self._by_name.get(kind)
+        return self.named_codec() is not None or bool(handler and handler.redact)
+
+    def knows(self, kind: str) -> bool:
+        """Say whether a kind, an alias or a hook is declared here."""
+        return kind in self._by_name or self._hooks.knows(kind)
+
+    @property
+    def gateway(self) -> Gateway:
+        """Where its jobs go."""
+        return self._gateway
 
     def decoder_of(self, kind: str) -> Callable[[bytes | None], Any]:
         """Return the decoder of a kind's results; for an unknown kind, plain JSON."""

@@ -5,8 +5,15 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""macOS' monotonic clock also runs while the machine is suspended."""
+_BOOTTIME = next(
+    (
+        getattr(time, name)
+        for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC")
+        if hasattr(time, name)
+    ),
+    None,
+)
+"""The monotonic clocks of macOS and Windows also run while they are suspended."""
 
 
 class Clock(Protocol):
@@ -49,4 +56,4 @@ def boottime_s() -> float:
 
     All processes of a machine read the same clock.
     """
-    return time.clock_gettime(_BOOTTIME)
+    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)

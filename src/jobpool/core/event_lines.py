@@ -51,8 +51,9 @@ def json_line(event: Event) -> str:
         return json_text(f"{msgspec.json.encode(head).decode()[:-1]}{body_text}")
     body = msgspec.to_builtins(event)
     del body["at_ms"]
-    for cap in _TEXT_CAPS:
-        line = json_text(msgspec.json.encode(head | _shortened(body, cap)).decode())
+    for cap in _TEXT_CAPS:  # an event's own fields are few: none is left out
+        short = {name: _shortened(value, cap) for name, value in body.items()}
+        line = json_text(msgspec.json.encode(head | short).decode())
         if len(line.encode()) <= LINE_MAX_BYTES:
             break
     return line

@@ -21,6 +21,10 @@ from jobpool.errors import ConfigError
 
 USUAL = frozenset({"cpu", "io"})
 """Started by default, so that one of them without a kind is not reported."""
+_NO_KINDS = (
+    "it has none at all: the module or file that --app names must import those that "
+    "have the handlers"
+)
 
 
 def pool_events(settings: Settings, report: AppReport, at_ms: int) -> Iterator[Event]:
@@ -29,6 +33,9 @@ def pool_events(settings: Settings, report: AppReport, at_ms: int) -> Iterator[E
     Also one if the memory budget, by the pools' limits, is less than the slots need.
     """
     used, served = _used(report), {pool.name for pool in settings.pools}
+    if not used:
+        for pool in sorted(served):
+            yield PoolUnused(at_ms=at_ms, pool=pool, hint=_NO_KINDS)
     left = {pool: used[pool] for pool in sorted(used.keys() - served)}
     if left:
         yield PoolsLeft(at_ms=at_ms, pools=left)

@@ -12,9 +12,12 @@ import re
 MESSAGE_MAX_CHARS = 300
 """Cap on an exception's message in a reason or a log line; `show` has all of it."""
 _UNSAFE = (
-    r"\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
-    r"\ud800-\udfff\U000e0000-\U000e007f"
+    r"\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0"
+    r"\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
 )
+"""Controls, and what Unicode says is not to be seen, but for the selectors that choose
+between two looks of the character before them."""
 _HIDDEN = re.compile(f"[{_UNSAFE}]")
 _HIDDEN_BUT_LINES = re.compile(f"(?![\n\t])[{_UNSAFE}]")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -29,6 +32,20 @@ def one_line(text: str, max_chars: int = 2000) -> str:
 def message_line(message: str) -> str:
     """Return an exception's message as one line, for reasons and log lines."""
     return one_line(message.strip(), MESSAGE_MAX_CHARS)
+
+
+def unexpected(exc: Exception) -> str:
+    """Say what nobody expected to be raised, where, and what to do; in one line.
+
+    For where the log alone can say it, since whatever has met it goes on.
+    """
+    said, at = message_line(f"{type(exc).__name__}: {exc}"), exc.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if at is not None:
+        file = at.tb_frame.f_code.co_filename.rpartition("/")[2]
+        said += f" ({file}:{at.tb_lineno})"
+    return f"{said}, which jobpool did not expect: please report it"
 
 
 def unstated_error(

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import msgspec
 
+from jobpool.core.application.command import Command
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.rules.policy import Policy, RetryRule
+from jobpool.errors import ConfigError
 from jobpool.executor.bundles.bundle import make_calls
 from jobpool.executor.pickling.pickling import loads
 from jobpool.executor.wire import spill_files
@@ -75,6 +77,10 @@ class CallApplication:
     def named_store(self) -> str | None:
         """Return None: the host brings the store."""
         return None
+
+    def add_command(self, command: Command) -> None:
+        """Refuse: an executor makes calls alone."""
+        raise ConfigError(f"an executor has no commands, such as {command.kind}")
 
     def redacted_texts(self, kind: str, payload: bytes) -> Sequence[str]:  # noqa: ARG002 - the protocol's
         """Return nothing: a call's arguments are pickles, which nobody is shown."""

@@ -17,7 +17,7 @@ from jobpool.errors import ConfigError
 from jobpool.executor.caller.engine import Engine
 from jobpool.executor.caller.future import Limits
 from jobpool.executor.pickling.pickling import packed
-from jobpool.sandbox.system.procfs import require_linux
+from jobpool.sandbox.system.platform import require_linux
 
 T = TypeVar("T")
 DEATHS_MAX = 1000

@@ -1,4 +1,4 @@
 """What jobpool offers for other packages; each module needs its own extra.
 
-May import: nothing of ours. Start with `fernet`.
+May import: client, core, dashboard, operations, sandbox, store. Start with `fernet`.
 """

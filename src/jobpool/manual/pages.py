@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 INDEX = "index"
@@ -63,6 +64,17 @@ def text_of(topic: str) -> str:
     """
     text = (files(__package__) / f"{topic}.md").read_text("utf-8")
     return _REMARK.sub("", text)
+
+
+def ready_made() -> dict[str, Path]:
+    """Return the ready-made files by name, such as ``postgres/roles.sql``."""
+    package = Path(__file__).parents[1]
+    # A wheel brings them along; in the repository they are beside the sources.
+    folder = package / "conf"
+    if not folder.is_dir():
+        folder = package.parents[1] / "conf"
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): path for path in found}
 
 
 def search(words: str) -> Iterator[Hit]:

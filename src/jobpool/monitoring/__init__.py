@@ -1,4 +1,5 @@
-"""What tells people and programs how jobpool fares: metrics.
+"""What tells people and programs how jobpool fares.
 
-May import: core, store. Start with `metrics.catalogue`.
+May import: core, operations, sandbox, store, words. Start with `metrics.catalogue`,
+of traces with `tracing.export`.
 """

@@ -39,6 +39,8 @@ class Done:
     """Anything was changed."""
     matched: int = 0
     """Selected."""
+    is_counting: bool = False
+    """More may be selected: they are not counted yet."""
     refused: Sequence[str] = ()
     """Remarks about ids that it does not apply to."""
     notes: Sequence[str] = ()
@@ -53,6 +55,8 @@ class Done:
     """Those that ended badly."""
     is_stopped: bool = False
     """Too many had: the rest was left as it was."""
+    is_unwanted: bool = False
+    """Set by whoever asked for it: it ends before its next step."""
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ STEP_S = 0.02
 """How long one step should take: others write in between."""
 _FIRST_STEP, _STEP_MAX = 50, 500
 _PAGE = 1000
-_PERSONAL = ("tenant", "key")
+_PERSONAL = ("tenant", "key", "text")
 """Conditions of a filter that may name a person."""
 _IMPERSONAL = ("kind", "kind_to", "pool", "ids", "new_ids", "when", "schedules")
 """What names code, jobs or times, and no tenant, even if it reads the same."""

@@ -8,22 +8,29 @@ audit trail, whose count and ids grow with each batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 from jobpool.core.jobs.job import FINISHED, Job, JobState
-from jobpool.errors import UsageError
+from jobpool.core.rules.limits import why_not_raised
+from jobpool.core.rules.run_report import memory_max_bytes
+from jobpool.errors import JobNotFound, UsageError
 from jobpool.operations.action import Action, Change, Done, Step
 from jobpool.operations.principal import Principal
-from jobpool.operations.selection import Selected, Selection, by_id, matching
+from jobpool.operations.redaction import Redactor
+from jobpool.operations.selection import Selected, Selection, by_id, oldest_first
 from jobpool.store.protocol import Store
 from jobpool.store.records.operating import Filter
 
 _BATCH = 500
 _BATCHES_PER_S = 10
 """With a rate: small batches this often, rather than a large one each second."""
+_REMARKS_MAX = 10
+"""Most remarks about jobs that a filter has found."""
 _CHECK_S_MIN, _CHECK_S_MAX = 0.05, 1.0
-"""How long to wait between two checks of the canaries."""
+"""How long to wait between two checks of the canaries; or of whether it is wanted."""
 
 
 class JobsAction(Action, frozen=True, kw_only=True):
@@ -39,6 +46,8 @@ class JobsAction(Action, frozen=True, kw_only=True):
     """The states, as shown, that it applies to."""
     usual: ClassVar[tuple[str, ...]]
     """The states that a filter without any selects."""
+    stays: ClassVar[str] = "they had changed by then"
+    """Why some of those that a filter has found stay as they are."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """A hint for jobs in other states."""
     spares_replaced: ClassVar[bool] = True
@@ -59,19 +68,52 @@ class JobsAction(Action, frozen=True, kw_only=True):
             raise UsageError(
                 f"{self.name}: expected either ids or a filter; nothing was changed"
             )
-        states = self._meant
         if which is None:
             return by_id(
                 store,
                 self.jobs.ids,
-                states,
+                self._meant,
                 self.past,
                 self.elsewhere,
                 spares_replaced=self.spares_replaced,
+                why_not=self.judge(store),
             )
-        found = matching(store, which, states)
-        kept = [job.id for job in found if not self._is_spared(job)]
-        return Selected(kept[::-1], [])
+        done = Done()
+        ids = [job_id for page in self._pages(store, which, done) for job_id in page]
+        return Selected(ids, [*done.refused])
+
+    def judge(self, store: Store) -> Callable[[Job], str]:
+        """Return what says why it is not done to a job; "": it is."""
+        del store
+        return lambda _: ""
+
+    def _pages(
+        self, store: Store, which: Filter, done: Done
+    ) -> Iterator[Sequence[int]]:
+        """Yield the ids of all that are meant, oldest first, and note how many.
+
+        It need not have read all of them before the first are changed.
+        """
+        why_not = self.judge(store)
+        redactor = Redactor(store, () if which.text is None else store.kinds())
+        remarks: Counter[str] = Counter()
+        done.is_counting = True
+        for page, done.is_counting in oldest_first(store, which, self._meant):
+            ids = []
+            for job in page:
+                if self._is_spared(job) or not redactor.shows(job, which.text):
+                    continue
+                if remark := why_not(job):
+                    remarks[remark] += 1
+                else:
+                    ids.append(job.id)
+            done.matched += len(ids)
+            done.refused = [
+                f"{count:,} of these jobs: {remark}"
+                for remark, count in remarks.most_common(_REMARKS_MAX)
+            ]
+            yield ids
+        done.is_counting = False
 
     def _is_spared(self, job: Job) -> bool:
         return job.is_erased or (self.spares_replaced and job.replaced_by is not None)
@@ -85,25 +127,47 @@ class JobsAction(Action, frozen=True, kw_only=True):
     def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
         """See `Action.steps`."""
         del by
+        yield from self.batches(store, self._found(store, done), done)
+
+    def _found(self, store: Store, done: Done) -> Iterator[Sequence[int]]:
+        """Yield the ids of all that are meant, page by page, and note how many.
+
+        Raises:
+            UsageError: as of `select`.
+        """
+        which = self.jobs.which
+        if which is not None and not self.jobs.ids:
+            yield from self._pages(store, which, done)
+            return
         ids, done.refused = self.select(store)
         done.matched = len(ids)
-        yield from self.batches(store, ids)
+        yield ids
 
-    def batches(self, store: Store, ids: Sequence[int]) -> Iterator[Step]:
+    def batches(
+        self, store: Store, pages: Iterable[Sequence[int]], done: Done
+    ) -> Iterator[Step]:
         """Yield a step for each batch, no faster than was said."""
-        for batch in self.paced(ids, _BATCH):
+        for batch in self.paced(pages, _BATCH, done):
             yield self._step(store, batch)
 
-    def paced(self, ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-        """Yield batches of at most *size*, no faster than was said."""
+    def paced(
+        self, pages: Iterable[Sequence[int]], size: int, done: Done
+    ) -> Iterator[Sequence[int]]:
+        """Yield batches of at most *size*, no faster than was said, until unwanted."""
         if self.per_s is not None:
             size = max(1, min(size, int(self.per_s / _BATCHES_PER_S)))
-        begun_s = time.monotonic()
-        for start in range(0, len(ids), size):
-            if self.per_s is not None:
-                due_s = begun_s + start / self.per_s
-                time.sleep(max(0.0, due_s - time.monotonic()))
-            yield ids[start : start + size]
+        begun_s, before = time.monotonic(), 0
+        for page in pages:
+            for start in range(0, len(page), size):
+                if self.per_s is not None:
+                    due_s = begun_s + before / self.per_s
+                    while (left_s := due_s - time.monotonic()) > 0:
+                        if done.is_unwanted:
+                            return
+                        time.sleep(min(left_s, _CHECK_S_MAX))
+                batch = page[start : start + size]
+                before += len(batch)
+                yield batch
 
     def _step(self, store: Store, ids: Sequence[int]) -> Step:
         def step() -> Change:
@@ -127,6 +191,7 @@ class Cancel(JobsAction, frozen=True, kw_only=True):
     past = "canceled"
     states = ("waiting", "pending", "retryable", "runnable", "leased", "quarantined")
     usual = ("waiting", "pending", "retryable", "runnable", "leased")
+    stays = "they had ended by then"
     elsewhere = {"dead": "it has ended already"}  # noqa: RUF012 - a constant
     spares_replaced = False
 
@@ -151,8 +216,17 @@ class Revive(JobsAction, frozen=True, kw_only=True):
     on_check: Callable[[Done], None] | None = None
     """Called now and then while canaries are waited for."""
 
+    stays = (
+        "of a step of a flow that has ended (jobpool flows retry), or another job has "
+        "their unique text, or they had changed by then"
+    )
     stored: ClassVar[tuple[JobState, ...]]
     """The states, as stored, that it applies to."""
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The jobs' own memory limit from now on, in bytes; None: as it was."""
+        return None
 
     def target(self) -> dict[str, Any]:
         """See `Action.target`."""
@@ -171,16 +245,19 @@ class Revive(JobsAction, frozen=True, kw_only=True):
                 f"{self.name}: expected to stop after 1 to {self.canary} of "
                 f"{self.canary} canaries, got {self.stop_after}; nothing was changed"
             )
-        rest, done.refused = self.select(store)
-        done.matched = len(rest)
-        while rest and len(done.canaries) < self.canary:
+        pages = self._found(store, done)
+        rest: Sequence[int] | None = ()
+        while rest is not None and len(done.canaries) < self.canary:
+            if not rest:
+                rest = next(pages, None)
+                continue
             room = self.canary - len(done.canaries)
             first, rest = rest[:room], rest[room:]
-            for step in self.batches(store, first):
+            for step in self.batches(store, [first], done):
                 yield _noting(step, done.canaries)
         self._wait(store, done)
-        if not done.is_stopped:
-            yield from self.batches(store, rest)
+        if not (done.is_stopped or done.is_unwanted):
+            yield from self.batches(store, chain([rest or ()], pages), done)
 
     def _wait(self, store: Store, done: Done) -> None:
         """Wait until the canaries have ended, or too many have failed."""
@@ -190,14 +267,14 @@ class Revive(JobsAction, frozen=True, kw_only=True):
             if self.on_check is not None:
                 self.on_check(done)
             done.is_stopped = len(done.failed) >= self.stop_after
-            if done.is_stopped or not living:
+            if done.is_stopped or done.is_unwanted or not living:
                 return
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _CHECK_S_MAX)
 
     def act(self, store: Store, ids: Sequence[int]) -> Change:
         """See `JobsAction.act`."""
-        jobs = store.revive(ids, self.stored)
+        jobs = store.revive(ids, self.stored, self.memory_limit)
         if 0 < jobs < len(ids):  # the others' unique text is held by another job
             which = Filter(ids=tuple(ids), states=(JobState.RUNNABLE,))
             ids = [job.id for job in store.find(which, len(ids))]
@@ -250,8 +327,87 @@ class Retry(Revive, frozen=True, kw_only=True):
 class Release(Revive, frozen=True, kw_only=True):
     """Put quarantined jobs back in line."""
 
+    memory_bytes: int | None = None
+    """Their own memory limit from now on; None: as it was."""
+
     name = "release"
     past = "released"
     states = ("quarantined", "dead")
     usual = ("quarantined",)
     stored = (JobState.QUARANTINED, JobState.DEAD)
+
+    @property
+    def memory_limit(self) -> int | None:
+        """See `Revive.memory_limit`."""
+        return self.memory_bytes
+
+    def target(self) -> dict[str, Any]:
+        """See `Action.target`."""
+        if self.memory_bytes is None:
+            return super().target()
+        return {**super().target(), "memory_bytes": self.memory_bytes}
+
+    def judge(self, store: Store) -> Callable[[Job], str]:
+        """See `JobsAction.judge`: a limit is to be more, and no more than allowed."""
+        wanted_bytes = self.memory_bytes
+        if wanted_bytes is None:
+            return super().judge(store)
+        reports = [row.report for row in store.run_reports()]
+        known = {one.kind: one.memory_bytes for one in store.kinds()}
+
+        def why_not(job: Job) -> str:
+            return why_not_raised(
+                wanted_bytes,
+                kind=job.kind,
+                now_bytes=job.memory_bytes or known.get(job.kind),
+                pool=job.pool,
+                most_bytes=memory_max_bytes(reports, job.pool),
+                is_fixed=any(job.kind in one.fixed_memory for one in reports),
+            )
+
+        return why_not
+
+
+class Reveal(Action, frozen=True, kw_only=True):
+    """Look at what a job was given and has returned: nothing changes but the trail."""
+
+    name = "reveal"
+    job: int
+    what: str
+    """What somebody looks at, in a word or two."""
+
+    def target(self) -> dict[str, Any]:
+        """See `Action.target`."""
+        return {"ids": str(self.job), "what": self.what}
+
+    def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
+        """See `Action.steps`. The entry is committed before anything is shown."""
+        del by, done
+        if store.get(self.job) is None:
+            raise JobNotFound(f"there is no job {self.job}; it may have been pruned")
+        yield lambda: Change(is_made=True, ids=[self.job])
+
+
+class StopBulk(Action, frozen=True, kw_only=True):
+    """Let what is done to many jobs end before its next step."""
+
+    name = "stop"
+    bulk: Action
+    """What is under way."""
+    begun_by: str
+    end: Callable[[], None]
+    """Called once that is written down."""
+
+    def target(self) -> dict[str, Any]:
+        """See `Action.target`."""
+        return {
+            "stopped": self.bulk.name,
+            "begun_by": self.begun_by,
+            **self.bulk.target(),
+        }
+
+    def steps(self, store: Store, by: Principal, done: Done) -> Iterator[Step]:
+        """See `Action.steps`."""
+        del store, by, done
+        yield lambda: Change(is_made=True)
+        self.end()

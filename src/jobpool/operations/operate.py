@@ -26,7 +26,7 @@ from jobpool.operations.flows import (
     ResumeFlow,
     RetryFlow,
 )
-from jobpool.operations.jobs import Cancel, Release, Retry
+from jobpool.operations.jobs import Cancel, Release, Retry, Reveal, StopBulk
 from jobpool.operations.principal import NAME_MAX, Principal, Role
 from jobpool.operations.queue import (
     Enqueue,
@@ -60,6 +60,8 @@ LEAST_ROLE: Mapping[type[Action], Role] = {
     Retry: Role.OPERATOR,
     Release: Role.OPERATOR,
     Replay: Role.OPERATOR,
+    Reveal: Role.OPERATOR,
+    StopBulk: Role.OPERATOR,
     Enqueue: Role.OPERATOR,
     Pause: Role.OPERATOR,
     Resume: Role.OPERATOR,
@@ -133,6 +135,8 @@ def operate(
     done = Done() if done is None else done
     row = _Row(store, _entry(principal, action.name, note), action)
     for step in action.steps(store, principal, done):
+        if done.is_unwanted:
+            break
         row.take(step, done)
     return done
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from enum import IntEnum
 
 import msgspec
@@ -47,17 +46,26 @@ def local_principal(program: str) -> Principal:
     Args:
         program: what is used, such as ``jobpool retry``.
     """
+    if not hasattr(os, "geteuid"):  # on Windows
+        where = os.environ.get("COMPUTERNAME", "this machine")
+        return _principal(os.getlogin(), f"{program} on {where}, pid {os.getpid()}")
     uid = os.geteuid()
     who = user_name(uid)
     behind = os.environ.get("SUDO_USER")
     if behind and behind != who:
         who = f"{who} (sudo by {behind[:NAME_MAX]})"
     origin = f"{program} on {os.uname().nodename}, uid {uid}, pid {os.getpid()}"
+    return _principal(who, origin)
+
+
+def _principal(who: str, origin: str) -> Principal:
     return Principal(who=who[:NAME_MAX], role=Role.ADMIN, origin=origin[:NAME_MAX])
 
 
 def user_name(uid: int) -> str:
     """Return the name of a user; one without a name is called by its number."""
+    import pwd  # noqa: PLC0415 - Windows has none
+
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

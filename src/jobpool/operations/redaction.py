@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from jobpool.core.application.codec import is_encoded_json
+from jobpool.core.application.handler_spec import HOOK_DEAD, HOOK_QUARANTINED
 from jobpool.core.application.redaction import (
     HIDDEN,
     hidden,
@@ -22,8 +23,10 @@ from jobpool.core.application.redaction import (
     told_of,
 )
 from jobpool.core.jobs.job import Attempt, Job, NewJob
+from jobpool.core.rules.quotas.definition import Quota
 from jobpool.store.protocol import Store
 from jobpool.store.records.jobs import KeptOutput
+from jobpool.store.records.quotas import BucketRow
 from jobpool.store.records.runs import KindRecord
 
 _OF_A_HOOK = ("job.payload",)
@@ -60,6 +63,12 @@ class Redactor:
         """Say whether any supervisor has said what a kind hides, be it nothing."""
         return kind in self._known or kind in self._paths
 
+    def may_hide(self, kind: str) -> bool:
+        """Say whether jobs of a kind may hide something; a hook's hold others'."""
+        return bool(self._paths) and (
+            kind in self._paths or kind in (HOOK_DEAD, HOOK_QUARANTINED)
+        )
+
     def hides(self, path: str) -> bool:
         """Say whether any kind hides an argument, or what it is a part of.
 
@@ -72,9 +81,23 @@ class Redactor:
             for one in paths
         )
 
+    def buckets(
+        self, buckets: Sequence[BucketRow], quota: Quota | None
+    ) -> list[BucketRow]:
+        """Return buckets to be shown: without values if a hidden argument has those.
+
+        Args:
+            buckets: of one quota.
+            quota: says what it counts by; None: nobody knows.
+        """
+        path = None if quota is None else quota.path
+        if path is None or not self.hides(path):
+            return list(buckets)
+        return [msgspec.structs.replace(one, value=HIDDEN) for one in buckets]
+
     def of(self, job: Job) -> Redaction:
         """Return what is to be hidden of one job."""
-        if not self._paths or job.is_erased:
+        if job.is_erased or not self.may_hide(job.kind):
             return NOTHING
         kind, arguments = told_of(job.kind, self._store.payload(job.id))
         paths = self._paths.get(kind)
@@ -82,6 +105,20 @@ class Redactor:
             return NOTHING
         shown = paths if kind == job.kind else _OF_A_HOOK
         return Redaction(shown, secrets_in(_value(arguments), paths))
+
+    def shows(self, job: Job, text: str | None) -> bool:
+        """Say whether a text that somebody looks for stands in what is shown of a job.
+
+        A filter finds it in what is stored: who asks again and again, a letter more
+        each time, must not learn so what is hidden from them.
+
+        Args:
+            job: as stored.
+            text: as in a `Filter`; None: nothing is looked for.
+        """
+        if text is None or text in (job.key or "") or text in (job.tenant or ""):
+            return True
+        return text in (self.of(job).text(job.reason) or "")
 
     def of_arguments(self, kind: str, payload: bytes) -> Redaction:
         """Return what is to be hidden of arguments that are no job's yet."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from jobpool.core.jobs.flow import ENDED_STEPS
-from jobpool.core.jobs.job import Job
+from jobpool.core.jobs.job import FINISHED, Job
 from jobpool.operations.trail.id_ranges import IdRanges
 from jobpool.store.protocol import Store
 from jobpool.store.records.operating import Filter
 
 _PAGE = 500
+_WIDTH_MAX = 1_000_000
+"""Most ids between which one query looks for jobs."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +61,7 @@ def by_id(
     elsewhere: Mapping[str, str],
     *,
     spares_replaced: bool,
+    why_not: Callable[[Job], str],
 ) -> Selected:
     """Split ids into those in one of *states* and remarks about the others.
 
@@ -69,6 +72,7 @@ def by_id(
         past: what would be done to them, as a past participle.
         elsewhere: hints for jobs in other states, by state.
         spares_replaced: jobs that others have replaced are left alone.
+        why_not: why it is not done to one in such a state; "": it is.
     """
     selected = Selected([], [])
     for job_id in dict.fromkeys(ids):
@@ -86,7 +90,10 @@ def by_id(
         elif spares_replaced and (flow := flow_to_retry(store, job_id)) is not None:
             selected.refused.append(left_to_flow(job_id, flow))
         elif job.shown_state in states:
-            selected.ids.append(job_id)
+            if remark := why_not(job):
+                selected.refused.append(f"job {job_id}: {remark}")
+            else:
+                selected.ids.append(job_id)
         else:
             hint = elsewhere.get(job.shown_state)
             selected.refused.append(
@@ -140,3 +147,46 @@ def matching(
         if not page:
             return
         before = page[-1].id
+
+
+def oldest_first(
+    store: Store, which: Filter, shown: Sequence[str]
+) -> Iterator[tuple[list[Job], bool]]:
+    """Yield the jobs of a filter, page by page, oldest first; and whether more follow.
+
+    Those that are enqueued or end meanwhile are not among them: else it might go on for
+    as long as jobs die. It holds no more than a page, and reads no further than its
+    caller does.
+
+    Args:
+        store: where they are.
+        which: the filter.
+        shown: states as shown.
+    """
+    newest = store.find(which, 1)
+    if not newest:
+        return
+    last_id, last_end_ms = newest[0].id, _last_end_ms(store)
+    after_id, width = 0, _PAGE
+    while after_id < last_id:
+        up_to = min(after_id + width, last_id)
+        page = store.find(which, _PAGE, up_to + 1, after_id)
+        if len(page) == _PAGE and width > _PAGE:  # there may be more among these ids
+            width = max(_PAGE, width // 2)
+            continue
+        found = [
+            job
+            for job in reversed(page)
+            if job.shown_state in shown and (job.finished_at_ms or 0) <= last_end_ms
+        ]
+        if found:
+            yield found, up_to < last_id
+        after_id = up_to
+        if len(page) < _PAGE // 2:
+            width = min(2 * width, _WIDTH_MAX)
+
+
+def _last_end_ms(store: Store) -> int:
+    """Return when the last of all jobs has ended, by the store's clock; 0: none has."""
+    last = store.look(Filter(states=FINISHED), 1, window=1).jobs
+    return max((job.finished_at_ms or 0 for job in last), default=0)

@@ -15,10 +15,11 @@ from types import ModuleType
 from typing import Protocol, cast, runtime_checkable
 
 from jobpool.core.application.codec import Codec
+from jobpool.core.application.command import Command
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.rules.quotas.definition import Quota
 from jobpool.core.rules.schedules.schedule import Declared
-from jobpool.errors import AppError
+from jobpool.errors import AppError, ConfigError
 
 
 @runtime_checkable
@@ -43,6 +44,10 @@ class Application(Protocol):
 
     def named_store(self) -> str | None:
         """Return the store URL that the application itself names, if any."""
+        ...
+
+    def add_command(self, command: Command) -> None:
+        """Make a program a handler, as the configuration declares it."""
         ...
 
     def start_child(self) -> None:
@@ -73,7 +78,9 @@ class Application(Protocol):
         ...
 
 
-def load_application(app: str, directory: str) -> Application:
+def load_application(
+    app: str, directory: str, commands: Sequence[Command] = ()
+) -> Application:
     """Import the application and return its one object with handlers.
 
     Args:
@@ -81,11 +88,22 @@ def load_application(app: str, directory: str) -> Application:
             module holds several applications.
         directory: absolute; becomes the first entry of ``sys.path``; relative paths
             start there.
+        commands: handlers that it gets beside its own.
 
     Raises:
         AppError: it cannot be imported, or does not hold exactly one application; the
-            application's own traceback is attached.
+            application's own traceback is attached. Or a command cannot be added.
     """
+    application = _imported(app, directory)
+    for command in commands:
+        try:
+            application.add_command(command)
+        except ConfigError as exc:
+            raise AppError(f"[commands.{command.kind}]: {exc}") from exc
+    return application
+
+
+def _imported(app: str, directory: str) -> Application:
     target, _, attribute = app.partition(":")
     if directory in sys.path:
         sys.path.remove(directory)

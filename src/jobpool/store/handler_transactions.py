@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobpool.core.application.current import Claim
-from jobpool.core.jobs.job import Enqueued, NewJob
+from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.store.callers.unwrap import unwrap
 
 _SQLITE = "sqlite:///"
@@ -56,3 +56,20 @@ def enqueue(connection: Any, claim: Claim, jobs: Sequence[NewJob]) -> list[Enque
     from jobpool.store.postgres import handler_transactions  # noqa: PLC0415 - psycopg is optional
 
     return handler_transactions.enqueue(connection, claim, jobs)
+
+
+def read(connection: Any, claim: Claim, job_id: int) -> Job | None:
+    """Return a job as the transaction of a running attempt's handler sees it.
+
+    Args:
+        connection: a driver's connection to the attempt's store, on PostgreSQL.
+        claim: the attempt and its store.
+        job_id: the job.
+
+    Raises:
+        UsageError: the connection cannot be used.
+        StoreError: the job could not be read.
+    """
+    from jobpool.store.postgres import handler_transactions  # noqa: PLC0415 - psycopg is optional
+
+    return handler_transactions.read(connection, claim, job_id)

@@ -31,6 +31,7 @@ def open_store(
     create: bool = True,
     admission: Admission = USUAL,
     patience_s: float | None = None,
+    reader: bool = False,
 ) -> Store:
     """Open a store, and bring the schema of a SQLite file up to date.
 
@@ -41,6 +42,7 @@ def open_store(
         create: create the file and its tables if they do not exist.
         admission: how many jobs may wait before more are refused.
         patience_s: longest wait for a server's answer; None: 30 s.
+        reader: once it is open, the database refuses every change through it.
 
     Raises:
         ConfigError: not a URL of a store; nothing was opened.
@@ -55,6 +57,7 @@ def open_store(
             create=create,
             admission=admission,
             patience_s=30.0 if patience_s is None else patience_s,
+            reader=reader,
         )
     return SqliteStore(
         _sqlite_path(url),
@@ -62,6 +65,7 @@ def open_store(
         create=create,
         admission=admission,
         force_network=os.environ.get(ALLOW_NETWORK) == "1",
+        reader=reader,
     )
 
 
@@ -132,6 +136,21 @@ def guest_store(url: str, *, admission: Admission = USUAL) -> Store | None:
         admission=admission,
         force_network=os.environ.get(ALLOW_NETWORK) == "1",
     )
+
+
+def shown_url(url: str) -> str:
+    """Return the URL of a store, which need not exist, as it is shown to people.
+
+    Raises:
+        ConfigError: not such a URL.
+    """
+    if _is_postgres(url):
+        with _psycopg():
+            from jobpool.store.postgres.connection.url import (  # noqa: PLC0415 - an extra
+                read_address,
+            )
+        return read_address(url).shown
+    return f"{_SQLITE}{os.path.realpath(_sqlite_path(url))}"
 
 
 def run_root(url: str) -> Path:

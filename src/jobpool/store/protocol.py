@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeGuard
 
+from jobpool.store.contract.alerting import Alerting
 from jobpool.store.contract.flows import FlowKeeping
 from jobpool.store.contract.operating import Operating
 from jobpool.store.contract.producing import Producing
@@ -21,7 +22,9 @@ from jobpool.store.contract.reading import Reading
 from jobpool.store.contract.supervising import Supervising
 
 
-class Store(Producing, Supervising, Reading, Operating, FlowKeeping, Protocol):
+class Store(
+    Producing, Supervising, Reading, Operating, FlowKeeping, Alerting, Protocol
+):
     """A durable store of jobs. One object serves one thread at a time."""
 
     @property
@@ -37,6 +40,14 @@ class Store(Producing, Supervising, Reading, Operating, FlowKeeping, Protocol):
     @property
     def run_root(self) -> Path:
         """The directory in which this host's supervisors keep their run directories."""
+        ...
+
+    def interrupt(self) -> None:
+        """End the query that another thread waits for in this object, if there is one.
+
+        That thread gets `StoreUnavailable`. A transaction is not ended by it, and what
+        is only in memory is never waited for.
+        """
         ...
 
     def close(self) -> None:

@@ -30,6 +30,8 @@ class Waker:
 
     def wake(self) -> None:
         """Wake every supervisor that listens; never blocks, never raises."""
+        if not hasattr(os, "mkfifo"):
+            return  # There are neither FIFOs nor supervisors on Windows.
         try:
             runs = os.listdir(self._run_root)  # noqa: PTH208 - half the time
         except OSError:
@@ -51,7 +53,7 @@ class Waker:
             if fd is None:
                 fd = os.open(
                     self._run_root / run / "wake",
-                    os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW,
+                    os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW,
                 )
                 self._fds[run] = fd
             os.write(fd, _WAKE_BYTE)

@@ -20,7 +20,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -30,12 +30,16 @@ from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import without_password
 from jobpool.core.events.event import Event, Observer
-from jobpool.core.events.figures import AttemptsSucceeded
+from jobpool.core.events.figures import (
+    AttemptsSucceeded,
+    AttemptTraced,
+    AttemptUnsuccessful,
+)
 from jobpool.core.events.jobs import JobSucceeded
-from jobpool.core.events.supervisor import Alarm, SupervisorStopped
+from jobpool.core.events.supervisor import Alarm, RestartNeeded, SupervisorStopped
 from jobpool.core.formats import TOO_OLD
+from jobpool.core.jobs.trace import Tracer
 from jobpool.core.rules.admission import Admission
-from jobpool.core.rules.quotas.definition import Limits
 from jobpool.core.version import __version__
 from jobpool.errors import ConfigError, JobpoolError, StoreRefused
 from jobpool.sandbox.cgroups.memory_left import Left, MemoryLeft
@@ -51,20 +55,19 @@ from jobpool.supervisor.isolation import Isolation
 from jobpool.supervisor.loop import Alive, Loop
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
-from jobpool.supervisor.machine.dispatch.fencing import published_ttl_s
 from jobpool.supervisor.machine.machine import Machine
-from jobpool.supervisor.machine.pools.application import settings_to_reload
+from jobpool.supervisor.machine.pools.application import (
+    await_restart,
+    settings_to_reload,
+)
 from jobpool.supervisor.machine.registry import Registry
 from jobpool.supervisor.machine.shutdown import Mode
 from jobpool.supervisor.machine.state import notices
-from jobpool.supervisor.maintenance.definitions import Definitions
 from jobpool.supervisor.maintenance.host_watch import HostWatch
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
-from jobpool.supervisor.maintenance.other_pools import OtherPools
 from jobpool.supervisor.maintenance.reclaimer import Reclaimer
-from jobpool.supervisor.maintenance.run_entry import Entry, until_taken
-from jobpool.supervisor.maintenance.ticking import Ticking
+from jobpool.supervisor.maintenance.run_entry import Upkeep, until_taken
 from jobpool.supervisor.os_priority import going_first
 from jobpool.supervisor.processes.children import Children
 from jobpool.supervisor.processes.host_memory import scarcity
@@ -102,7 +105,8 @@ def serve(
     Args:
         settings: what it is to do.
         observer: gets the events.
-        burst: end once nothing is due any more.
+        burst: end once nothing is due any more, or what is due waits for longer than
+            a minute for its quotas.
         reread: reads the settings again when SIGHUP asks for it; None: SIGHUP
             drains.
         clock: the machine's clocks; tests bring their own.
@@ -154,7 +158,7 @@ class _Supervisor:
         self._memory = memory
         self._opener = opener
         self._alive = alive
-        self._settings = settings
+        self._settings = self._first = settings
         self._observer = observer
         self._clock = clock = store_clock or SystemClock()
         self._store_clock = store_clock
@@ -177,6 +181,7 @@ class _Supervisor:
             on_registry=self._enter,
             reports_successes=observer.hears(JobSucceeded),
             counts=observer.hears(AttemptsSucceeded),
+            details=observer.hears(AttemptUnsuccessful),
         )
         self._store = StoreThread(
             lambda: open_patiently(
@@ -186,10 +191,14 @@ class _Supervisor:
             self._reactor.post,
             clock,
         )
+        self._store.burst = burst
         self._close_by_s = float("inf")
         """When the end waits no longer; infinity: it has not begun."""
+        self._trace_key: bytes | None = None
+        """The store's, once it is open; None: nobody hears of spans."""
+        self._tracer: Tracer | None = None
         self._isolation = Isolation()
-        self._entry = Entry(self._own)
+        self._upkeep = Upkeep(self._own, self._store, clock)
         self._renewal = LeaseRenewal(
             self._own.id,
             settings.lease_ttl_s,
@@ -221,6 +230,7 @@ class _Supervisor:
                 return finish.exit_code
             if self._store.error is not None:
                 raise self._store.error
+            self._trace()
             self._make_keepers()
             with (
                 self._directory as directory,
@@ -232,6 +242,12 @@ class _Supervisor:
             self._reactor.close()
             sys.setswitchinterval(switch_interval_s)
 
+    def _trace(self) -> None:
+        """Have the spans of attempts reported as the settings say, if anybody hears."""
+        if self._trace_key is not None:
+            self._tracer = Tracer(self._trace_key, self._settings.traces_sample)
+            self._machine.trace_by(self._tracer)
+
     def _left_to_close_s(self) -> float:
         """Return for how long the end may still wait."""
         now_s = self._clock.monotonic_s()
@@ -241,16 +257,13 @@ class _Supervisor:
 
     def _make_keepers(self) -> None:
         """Make the maintenance threads: they depend on the kind of store."""
-        self._ticking = Ticking(self._own.id, self._clock)
-        self._definitions = Definitions(self._clock)
-        self._other_pools = OtherPools(self._store)
         self._housekeeping = Housekeeping(
             self._settings,
             self._own.id,
             store=self._store,
             usage=self._machine.usage,
-            ticking=self._ticking,
-            other_pools=self._other_pools,
+            ticking=self._upkeep.ticking,
+            other_pools=self._upkeep.other_pools,
             look=HostWatch(self._clock).look,
             clock=self._clock,
         )
@@ -260,8 +273,10 @@ class _Supervisor:
             may_take=self._renewal.may_take,
             registry=lambda: self._machine.registry,
             post=self._reactor.post,
-            on_first_check=lambda: (self._ready(), inp.Entered()),
+            on_first_check=lambda _store: (self._ready(), inp.Entered()),
             clock=self._clock,
+            tracer=lambda: self._tracer,
+            details=self._observer.hears(AttemptUnsuccessful),
         )
 
     def _run_in(self, directory: RunDirectory, group: RunGroup | None) -> int:
@@ -307,7 +322,7 @@ class _Supervisor:
             zygotes.close(self._left_to_close_s() / 2)
             children.close()
             self._store.close(self._left_to_close_s())
-            if self._entry.may_be_open:
+            if self._upkeep.entry.may_be_open:
                 directory.keep()
         if error := finish.error or self._store.refusal:
             raise error
@@ -337,6 +352,8 @@ class _Supervisor:
             if self._settings.kinds:
                 names = tuple(record.kind for record in store.kinds())
                 self._reactor.post(inp.KindsPublished(names))
+            if self._observer.hears(AttemptTraced):
+                self._trace_key = store.trace_key()
             self._directory = RunDirectory.create(store.run_root, self._own.id)
         except BaseException:
             store.close()
@@ -351,39 +368,16 @@ class _Supervisor:
         """Every zygote is up: enter the run in the store, then take jobs."""
         first = not self._store.kinds
         self._store.kinds = registry.kinds
-        self._ticking.declared = registry.schedules
+        self._upkeep.ticking.declared = registry.schedules
 
-        def enter(store: Store) -> Sequence[inp.SupervisorEvent | Event]:
-            shared, ttl_s = self._store.shared, self._settings.lease_ttl_s
-            sent_s = self._clock.monotonic_s()
-            lease_s = published_ttl_s(ttl_s) if shared else ttl_s
+        def look(store: Store) -> Posts:
+            return (inp.BreakersSeen(tuple(store.breakers()), self._store.saves),)
 
-            def publish(store: Store) -> str:
-                return self._entry.begin(
-                    store,
-                    registry.records(self._other_pools.elsewhere),
-                    lease_s,
-                    registry.app_version,
-                    registry.published,
-                )
-
-            self._other_pools.serve(registry, publish)
-            held_back = publish(store)
-            self._other_pools.look(store)  # before the first lease
-            store.confirm(self._store.known)
-            seen = inp.BreakersSeen(tuple(store.breakers()), self._store.saves)
-            # Only now: renewing a run that is not entered yet reports the wrong store.
-            # A thread may be refused; then all this is tried again.
-            for keeper in (self._housekeeping, self._reclaimer):
-                if keeper.ident is None:
-                    keeper.start()
-            self._store.chore(self._ticking.publish)
-            if registry.published != Limits():
-                self._store.chore(self._definitions.compare)
-            said = self._definitions.held_back(registry.laned_kinds, held_back)
-            if shared and self._renewal.ident is None:
-                return (self._renewal.begin(sent_s), seen, *said)
-            return (seen, *said)
+        def enter(store: Store) -> Posts:
+            keepers = self._housekeeping, self._reclaimer
+            return self._upkeep.enter(
+                store, registry, renewal=self._renewal, keepers=keepers, look=look
+            )
 
         self._store.chore(
             until_taken(
@@ -408,7 +402,7 @@ class _Supervisor:
         else:
             self._store.chore(self._housekeeping.write_usage)
             if finish.leases_held == 0:
-                self._store.chore(self._entry.end)
+                self._store.chore(self._upkeep.entry.end)
         self._report_stopped(finish)
 
     def _report_stopped(self, finish: cmd.Finish) -> None:
@@ -446,8 +440,12 @@ class _Supervisor:
             text = f"not reloaded: {exc}"
             self._observer.observe(Alarm(at_ms=self._clock.utc_ms(), text=text))
             return
+        if names := await_restart(self._first, settings):
+            now_ms = self._clock.utc_ms()
+            self._observer.observe(RestartNeeded(at_ms=now_ms, settings=names))
         self._settings = self._zygotes.settings = settings
         self._housekeeping.settings = settings
+        self._trace()
         self._renewal.ttl_s = settings.lease_ttl_s
         self._store.chore(partial(_admit_by, settings.admission))
         self._reactor.feed(inp.Reload(settings))

@@ -31,6 +31,9 @@ class FakeApplication:
     def named_store(self):
         return None
 
+    def add_command(self, command):
+        raise NotImplementedError(f"no test here declares a command: {command}")
+
     def redacted_texts(self, kind, payload):
         return ()
 

@@ -82,10 +82,11 @@ def test_a_supervisor_that_works_is_alive_and_ready(site):
     assert line.startswith(f"supervisor {supervisor.pid} is ready; its loop turned ")
     assert probe(site.folder)[0] == 0
     assert supervisor.stop() == 0
-    assert probe(site.folder) == (
-        1,
-        "no supervisor runs here: no process holds the lock of a run directory",
+    nobody = (
+        f"no supervisor of sqlite:///{site.folder}/jobpool.db runs here: no process "
+        "has a run directory locked"
     )
+    assert probe(site.folder) == (1, nobody)
 
 
 def test_a_killed_supervisor_is_not_alive(site):
@@ -98,12 +99,29 @@ def test_a_killed_supervisor_is_not_alive(site):
 def test_status_tells_the_dead_from_the_living(site):
     """A dead run is recognised before its lease expires and before a reclaim."""
     supervisor = site.start("cpu=1")
-    assert "NOT ALIVE" not in status_of(site.folder)
+    assert "SILENT" not in status_of(site.folder)
     supervisor.kill()
-    assert "NOT ALIVE: it has died; the next supervisor" in status_of(site.folder)
+    assert "SILENT: it has died; the next supervisor" in status_of(site.folder)
     (found,) = json.loads(status_of(site.folder, "--json"))["supervisors"]
     assert found["alive"] is False
     assert [run.id for run in site.store.open_runs()] == [found["id"]]
+
+
+def test_status_tells_a_stopped_supervisor_from_one_that_serves(site):
+    """At once, with what lets it go on; its lease is not over yet."""
+    supervisor = site.start("cpu=1")
+    os.kill(supervisor.pid, signal.SIGSTOP)
+    try:
+        wait_until(
+            lambda: f"kill -CONT {supervisor.pid}" in status_of(site.folder),
+            PATIENCE_S,
+            "it is said to be stopped",
+        )
+    finally:
+        os.kill(supervisor.pid, signal.SIGCONT)
+    wait_until(
+        lambda: "SILENT" not in status_of(site.folder), PATIENCE_S, "it is heard of"
+    )
 
 
 def test_the_probe_fails_where_no_supervisor_ever_ran(tmp_path):

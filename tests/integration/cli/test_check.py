@@ -1,10 +1,12 @@
 """`jobpool check`: the application is really loaded, elsewhere, and nothing starts."""
 
 import os
+import re
 import signal
 
 import pytest
 
+from jobpool.cli.diagnose import check
 from support.store.cli_store import rows, run, stored
 
 APP = """
@@ -24,8 +26,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_check_prints_every_value_with_its_origin(folder):
-    """Settings and each kind's limits, where they come from; no store is made."""
+def test_check_prints_what_is_set_with_its_origin(folder):
+    """Settings and each kind's limits, where they come from; no store is made.
+
+    Of what has its plain default, a fresh start's hundred settings, the number.
+    """
     (folder / "jobpool.toml").write_text("[pools.cpu]\nmemory = '300MiB'\n")
     result = run("check", "--timeout", "io=9s")
     assert result.exit_code == 0, result.output
@@ -34,11 +39,53 @@ def test_check_prints_every_value_with_its_origin(folder):
         r"pools.io.timeout 9s flag --timeout",
         r"shop.thumbnail cpu timeout 30s decorator",
         r"shop.thumbnail cpu memory 300MiB jobpool.toml [pools.cpu] memory",
-        r"retention.quarantined forever default",
+        r"app jobs.py default",
+        r"pools.io.size 16 default",
     ):
         assert words in [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "default (80 % of the memory here)" in result.stdout
+    assert "retention" not in result.stdout
+    (left,) = re.findall(r"not shown: (\d+) settings at their", result.stdout)
     assert "all is well" in result.stdout
     assert not (folder / "jobpool.db").exists()
+    every = run("check", "--timeout", "io=9s", "--all").stdout
+    assert re.search(r"\nretention.quarantined +forever +default\n", every)
+    shown = result.stdout.partition("\nnot shown")[0].count("\n")
+    assert every.partition("\n\nKINDS")[0].count("\n") == shown + int(left)
+
+
+def test_check_notes_what_a_start_would_miss(folder, monkeypatch):
+    """The packages of what is configured; and it shows no key."""
+    text = '[sentry]\ndsn = "https://5ecre7@sentry.example/42"\n'
+    (folder / "jobpool.toml").write_text(text)
+    said = run("check").stdout
+    assert "note: [sentry]" not in said
+    assert "https://…@sentry.example/42" in said
+    assert "5ecre7" not in said + run("check", "--json").stdout
+    monkeypatch.setattr(check, "find_spec", lambda _name: None)
+    result = run("check")
+    assert result.exit_code == 0, result.output
+    assert "[sentry] dsn: here a start would be refused" in result.stdout
+    assert "pip install 'jobpool[sentry]'" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("alerts", "note"),
+    [
+        ("watch = true", "the queue is watched, but nobody is told"),
+        ('webhook = "https://x.example/T0"', "its webhooks are not signed"),
+        (
+            'webhook = "https://x.example/T0"\nsecret_file = "/no/such"',
+            "secret_file /no/such: No such file or directory",
+        ),
+    ],
+)
+def test_check_notes_alerts_that_nobody_would_hear_or_believe(folder, alerts, note):
+    (folder / "jobpool.toml").write_text(f"[alerts]\n{alerts}\n")
+    result = run("check")
+    assert result.exit_code == 0, result.output
+    assert note in result.stdout
+    assert "/T0" not in run("check", "--json").stdout
 
 
 def test_check_speaks_json(folder):

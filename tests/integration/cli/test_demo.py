@@ -12,6 +12,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from jobpool.cli.demo import supervisor
@@ -39,13 +40,20 @@ HOSTILE = {
 }
 
 
-def command(*arguments):
-    return [sys.executable, "-m", "jobpool", "demo", *map(str, arguments)]
+ONE_HOSTILE = (
+    "from jobpool.cli import main; from jobpool.cli.demo import workspace; "
+    "workspace.CASES = workspace.CASES[-1:]; main()"
+)
+"""A program: the demo with its last hostile job only."""
 
 
-def run(*arguments, **environment):
+def command(*arguments, program=("-m", "jobpool")):
+    return [sys.executable, *program, "demo", *map(str, arguments)]
+
+
+def run(*arguments, program=("-m", "jobpool"), **environment):
     return subprocess.run(
-        command(*arguments),
+        command(*arguments, program=program),
         capture_output=True,
         text=True,
         timeout=RUN_S,
@@ -98,13 +106,12 @@ def supervisor_of(directory, demo):
 
 def regular_files(root, skipped, suffix):
     """Walk without any of the demo's own code."""
-    return [
-        path
-        for path in Path(root).resolve().rglob(f"*{suffix}")
-        if path.is_file()
-        and not path.is_symlink()
-        and not skipped.intersection(path.relative_to(Path(root).resolve()).parts)
-    ]
+    found = []
+    for folder, inner, names in os.walk(Path(root).resolve()):
+        inner[:] = [name for name in inner if name not in skipped]
+        paths = (Path(folder, name) for name in names if name.endswith(suffix))
+        found += [path for path in paths if path.is_file() and not path.is_symlink()]
+    return found
 
 
 def first(paths, count):
@@ -232,11 +239,16 @@ def test_demo_whose_supervisor_is_killed_says_so(tmp_path):
 
 
 def test_interrupted_demo_drains(tmp_path):
-    """Ctrl-C leaves nothing running."""
-    demo = started("--dir", tmp_path, "--files", MANY)
+    """Ctrl-C leaves nothing running, not even the dashboard that was asked for."""
+    demo = started("--dir", tmp_path, "--files", MANY, "--dashboard")
+    lines = iter(demo.stderr.readline, "")
+    link = next(line for line in lines if "watch it at" in line).split()[-1]
+    assert httpx2.get(link).status_code == 303
     supervisor_of(tmp_path, demo)
     demo.send_signal(signal.SIGINT)
     _, error = demo.communicate(timeout=60)
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(link)
     assert demo.returncode == 130
     assert "draining" in error
     assert of_the_demo(tmp_path) == set()
@@ -275,10 +287,15 @@ def test_impossible_demo_options_are_refused(arguments, word, tmp_path):
 
 def test_temporary_directory_goes_after_a_success(tmp_path):
     """Without --dir nothing stays on the disk; the summary still shows the results."""
-    done = run("--files", 5, "--pools", "cpu=1,io=2", TMPDIR=str(tmp_path))
+    done = run(
+        *("--files", 5, "--pools", "cpu=1,io=2"),
+        program=("-c", ONE_HOSTILE),
+        TMPDIR=str(tmp_path),
+    )
     assert list(tmp_path.iterdir()) == []
     assert "6 of 6 jobs succeeded, 6 at their first attempt\n" in done.stdout
     assert "nothing is left." in done.stdout
+    assert "✔ recursion" in squeezed(done.stdout)
     assert str(tmp_path) in done.stderr
 
 

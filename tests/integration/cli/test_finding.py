@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from jobpool.core.jobs.job import Evidence, JobState, Settlement
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.store.opening import open_store
-from jobpool.store.records.operating import Filter
+from jobpool.store.records.operating import AuditFilter, Filter
 from support.store.cli_store import run, stored
-from support.store.storing import new_job
+from support.store.storing import begin_run, lease, new_job
 
 APP = """
 from jobpool import JobPool
@@ -86,6 +88,36 @@ def test_list_finds_jobs_by_key_and_tenant(store):
     assert listed("--key", "evt-2", "--tenant", "bob") == [2]
     assert listed("--tenant", "ada") == [1]
     assert listed("--key", "nobody") == listed("--tenant", "\udcff") == []
+
+
+def test_jobs_are_found_and_retried_by_how_their_last_attempt_has_ended(store):
+    """Those alone; a word that is no outcome is refused with those that are."""
+    begin_run(store)
+    ends = {
+        1: Evidence(error_class="requests.ConnectionError"),
+        2: Evidence(error_class="ValueError"),
+    }
+    for granted in lease(store, kinds={"cpu": ["shop.mail"]}):
+        if (evidence := ends.get(granted.id)) is not None:
+            end = Settlement(
+                id=granted.id,
+                token=granted.token,
+                state=JobState.DEAD,
+                outcome=Outcome.FAILED,
+                evidence=evidence,
+            )
+            store.settle([end])
+    assert listed("--outcome", "failed") == [2, 1]
+    assert listed("--error-class", "ConnectionError") == [1]
+    assert listed("--outcome", "timed_out") == []
+    wrong = run("list", "--outcome", "dead")
+    assert wrong.exit_code == 2
+    assert "timed_out" in wrong.stderr
+    retried = run("retry", "--error-class", "ConnectionError", "--json")
+    assert json.loads(retried.stdout)["retried"] == 1
+    assert [job.id for job in store.find(Filter(states=(JobState.DEAD,)))] == [2]
+    (row,) = store.audits(AuditFilter())
+    assert json.loads(row.target)["error_class"] == "ConnectionError"
 
 
 # -- the first job ---

@@ -77,6 +77,27 @@ def test_a_stalled_log_reader_costs_lines_and_never_time():
     assert kinds.count("job_succeeded") + dropped == 200_000
 
 
+@pytest.mark.parametrize("bug", [KeyError("kind"), UnicodeError("\udcff")])
+def test_a_line_that_cannot_be_made_costs_that_line_alone(bug):
+    """It ended the log, and nothing said so."""
+
+    def render(event):
+        if isinstance(event, JobSucceeded) and event.id == 2:
+            raise bug
+        return json_line(event)
+
+    stream = io.StringIO()
+    log = LogWriter(stream, render)
+    for number in (1, 2, 3):
+        log.observe(done(number))
+    assert log.close(timeout_s=20)
+    first, told, last = written(stream)
+    assert (first["id"], last["id"], told["event"]) == (1, 3, "alarm")
+    assert told["text"].startswith(
+        f"a line about job_succeeded is lost: {type(bug).__name__}: "
+    )
+
+
 def test_a_reader_that_goes_away_is_survived():
     """A closed pipe ends the writing, not the supervisor."""
     reader, writer = os.pipe()

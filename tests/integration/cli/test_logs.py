@@ -67,6 +67,7 @@ def test_lines_of_a_kind_name_their_jobs(store):
         *(str(one), str(one), str(other), str(other))
     ]
     assert run("logs", silent).stdout == ""
+    assert f"nothing is stored of what job {silent} has" in run("logs", silent).stderr
     assert len(run("logs", "--kind", "shop.thumbnail", "--limit", 2).stdout) < len(
         "\n".join(said)
     )

@@ -36,7 +36,7 @@ def test_a_plan_names_locks_sizes_and_times(old_url):
     """And changes nothing."""
     before = layout(old_url)
     (plan,) = rows(run("migrate", "--plan", "--json", "--store", old_url))
-    assert (plan["schema_version"], plan["newest_version"]) == (4, 9)
+    assert (plan["schema_version"], plan["newest_version"]) == (4, 11)
     expand, *others = plan["parts"]
     online = [one for one in others if one["what"] != "expand"]
     assert (expand["what"], expand["lock"]) == ("expand", "ACCESS EXCLUSIVE")
@@ -56,7 +56,7 @@ def test_a_plan_names_locks_sizes_and_times(old_url):
     of_jobs = [one for one in online if one["name"].startswith("jobs_")]
     assert all(one["tables"] == ["jobs"] and one["size_bytes"] > 0 for one in of_jobs)
     text = run("migrate", "--plan", "--store", old_url).stdout
-    assert "schema version 4, would be 9" in text
+    assert "schema version 4, would be 11" in text
     assert "SHARE UPDATE EXCLUSIVE" in text
     assert layout(old_url) == before
 
@@ -64,7 +64,7 @@ def test_a_plan_names_locks_sizes_and_times(old_url):
 def test_a_finished_store_has_nothing_to_do(old_url):
     """Before and after, by the same words."""
     done = run("migrate", "--store", old_url)
-    assert done.stdout.endswith("schema version 9\n")
+    assert done.stdout.endswith("schema version 11\n")
     assert "index jobs_waiting: done in " in done.stderr
     assert "nothing to do" in run("migrate", "--plan", "--store", old_url).stdout
     assert run("migrate", "--sql", "--store", old_url).stdout == ""
@@ -109,14 +109,14 @@ def test_a_plan_for_a_file(old_file):
     """One transaction a step: writers wait, readers do not."""
     before = layout(old_file)
     (plan,) = rows(run("migrate", "--plan", "--json", "--store", old_file))
-    assert [part["version"] for part in plan["parts"]] == [6, 7, 8, 9, 10, 11]
+    assert [part["version"] for part in plan["parts"]] == [6, 7, 8, 9, 10, 11, 12, 13]
     assert {part["rows"] for part in plan["parts"]} == {7}
     assert all("writers" in part["waits"] for part in plan["parts"])
     script = run("migrate", "--sql", "--store", old_file).stdout
-    assert script.count("BEGIN IMMEDIATE;") == 6
+    assert script.count("BEGIN IMMEDIATE;") == 8
     assert "all writers" in run("migrate", "--plan", "--store", old_file).stdout
     assert layout(old_file) == before
-    assert "schema version 11" in run("migrate", "--store", old_file).stdout
+    assert "schema version 13" in run("migrate", "--store", old_file).stdout
 
 
 def test_a_plan_for_a_file_that_does_not_exist_makes_none(tmp_path):

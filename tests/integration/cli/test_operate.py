@@ -19,6 +19,7 @@ from support.store.cli_store import (
     succeeded,
     url_of,
 )
+from support.store.flows import run_to_end, step, store_flow
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +49,21 @@ def test_retry_brings_the_dead_back_and_release_the_quarantined(store):
     assert states(store, d, q) == ["runnable", "runnable"]
     assert store.get(q).crashes == 0
     assert len(store.attempts(q)) == 1
+
+
+def test_release_may_raise_the_memory_limit(store):
+    """By id or by a filter; what would not help is refused, and says why."""
+    one, other = quarantined(store), quarantined(store)
+    low = run("release", one, "--memory", "1MiB")
+    assert (low.exit_code, low.stdout) == (1, "")
+    assert re.search(r"job \d+: its memory limit is \S+; expected more", low.stderr)
+    assert run("release", one, "--memory", "much").exit_code == 2
+    assert states(store, one) == ["quarantined"]
+    assert run("release", one, "--memory", "900GiB").stdout == "1 of 1 job released\n"
+    done = run("release", "--kind", KIND.kind, "--memory", "1MiB", "--json")
+    assert "1 of these jobs: its memory limit is" in rows(done)[0]["refused"][0]
+    assert states(store, one, other) == ["runnable", "quarantined"]
+    assert "memory 900GiB" in run("audit").stdout
 
 
 def test_a_job_can_be_named_by_its_ref(store):
@@ -105,6 +121,19 @@ def test_filters_select_the_usual_state_by_default(store):
     assert run("retry", "--state", "canceled").stdout == "1 of 1 job retried\n"
     assert run("cancel", "--pool", "io").stdout == "1 of 1 job canceled\n"
     assert states(store, d, c, other) == ["runnable", "runnable", "canceled"]
+
+
+def test_what_stays_as_it_is_is_explained(store):
+    """Such as a job of a step that has ended, which its flow alone begins anew."""
+    job = dead(store)
+    store_flow(store, step(0))
+    run_to_end(store, deadly={0})
+    done = run("retry", "--kind", KIND.kind)
+    assert (done.exit_code, done.stdout) == (1, "1 of 2 jobs retried\n")
+    assert (
+        "1 job not retried: of a step of a flow that has ended (jobpool" in done.stderr
+    )
+    assert states(store, job) == ["runnable"]
 
 
 def test_dry_run_counts_and_changes_nothing(store):
@@ -372,6 +401,15 @@ def test_options_reach_the_job(store):
     assert job.run_at_ms == 4_102_444_800_000
     assert job.state is JobState.PENDING
     assert job.expires_at_ms is not None
+
+
+def test_a_job_from_the_shell_is_in_the_trace_of_its_environment(store, monkeypatch):
+    """As other programs are that a traced script starts."""
+    monkeypatch.setenv("TRACEPARENT", trace := f"00-{'a' * 32}-{'b' * 16}-01")
+    assert run("enqueue", KIND.kind, '["a"]', '["b"]').exit_code == 0
+    wanted = {KIND.pool: [KIND.kind]}
+    batch = store.lease("run-1", {KIND.pool: 9}, wanted)
+    assert {one.trace for one in batch.leases if one.id in {1, 2}} == {trace}
 
 
 def test_a_key_that_is_used_returns_its_job_or_a_conflict(store):

@@ -234,6 +234,8 @@ def test_an_open_breaker_says_until_when_and_is_closed_by_reset(store):
     (line,) = [x for x in words(run("quotas")) if x.startswith("frail")]
     assert "its service fails" in line
     assert IN_TEN_MINUTES.search(line)
+    status = run("status").stdout
+    assert "OPEN: quota frail: its service fails, and is left alone" in status
     (wait,) = [x for x in words(run("show", job_id)) if x.startswith("quota ")]
     assert "frail: its service fails" in wait
     (found,) = rows(run("quotas", "frail", "--json"))

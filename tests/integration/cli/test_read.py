@@ -9,10 +9,9 @@ from rich.console import Console
 
 from jobpool.cli.context import now_ms
 from jobpool.cli.diagnose import usage
-from jobpool.cli.jobs.records import running_s
 from jobpool.cli.jobs.state_names import WORDS
 from jobpool.core.formats import CODECS
-from jobpool.core.jobs.job import Evidence, JobState, Progress
+from jobpool.core.jobs.job import Evidence, JobState, Progress, Throttled
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.run_report import (
     HostReport,
@@ -23,6 +22,8 @@ from jobpool.core.rules.run_report import (
     StoreReport,
 )
 from jobpool.errors import FeatureHeldBack
+from jobpool.store.records.alerts import Found, Turn
+from jobpool.words.jobs.values import running_s
 from support.store.cli_store import (
     CLEAR,
     KIND,
@@ -36,7 +37,8 @@ from support.store.cli_store import (
     stored,
     succeeded,
 )
-from support.store.storing import ended, make_waiting, snoozed, started
+from support.store.flows import only, step, store_flow
+from support.store.storing import ended, lease_one, make_waiting, snoozed, started
 
 UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 PROMISED = {
@@ -379,6 +381,33 @@ def test_show_says_why_a_job_waits(store):
     assert "read      jobpool manual questions" in text
 
 
+def test_show_says_what_lets_a_job_go_on_that_ran_out_of_memory(store):
+    """With a limit that may do, and not with the one that has killed it."""
+    (job_id,) = enqueue(store)
+    granted = lease_one(store, RUN.id)
+    end = ended(granted, Outcome.OUT_OF_MEMORY)
+    store.settle([msgspec.structs.replace(end, state=JobState.QUARANTINED)])
+    said = f"nothing, until: jobpool release {job_id} --memory 768MiB\n"
+    assert said in run("show", job_id).stdout
+
+
+def test_show_names_the_trace_and_where_to_look_at_it(store, tmp_path):
+    """If the configuration says where; one that is not recorded is nowhere."""
+    trace_id = "a" * 32
+    for flags in ("01", "00"):
+        enqueue(store, trace=f"00-{trace_id}-{'b' * 16}-{flags}")
+    (other,) = enqueue(store)
+    assert f"  trace     {trace_id}\n" in run("show", 1).stdout
+    (tmp_path / "jobpool.toml").write_text(
+        '[traces]\nlink = "https://tempo.example/t/{trace_id}"\n'
+    )
+    assert f"{trace_id}  https://tempo.example/t/{trace_id}\n" in run("show", 1).stdout
+    assert f"  trace     {trace_id}  not recorded\n" in run("show", 2).stdout
+    assert "  trace  " not in run("show", other).stdout
+    assert json.loads(run("show", 1, "--json").stdout)["trace_id"] == trace_id
+    assert json.loads(run("show", other, "--json").stdout)["trace_id"] is None
+
+
 def test_show_says_that_no_supervisor_serves_the_pool(store):
     """A due job waits for one; a later job waits for its time first."""
     (due,) = enqueue(store)
@@ -392,8 +421,8 @@ def test_show_says_that_no_supervisor_serves_the_pool(store):
 
 def test_a_waiting_job_is_shown_as_such(store):
     """By list, show and status; it is neither due nor late."""
-    (job_id,) = enqueue(store)
-    make_waiting(store, job_id)
+    flow = store_flow(store, step(0), step(1, 0))
+    job_id = only(store, flow, 1).id
     assert [row["id"] for row in rows(run("list", "--json", "--state", "waiting"))] == [
         job_id
     ]
@@ -405,6 +434,19 @@ def test_a_waiting_job_is_shown_as_such(store):
     assert "PENDING  WAITING  RUNNABLE" in run("status").stdout
 
 
+def test_a_job_that_waits_for_nothing_is_named_with_what_to_do(store):
+    """By doctor, and when it is shown: it would wait for ever."""
+    (job_id,) = enqueue(store)
+    assert "waits for ever" not in run("doctor").stdout
+    make_waiting(store, job_id)
+    words = "another program has damaged its row"
+    text = run("show", job_id).stdout
+    assert f"next      nothing: what it waits for is not there, since {words}" in text
+    said = " ".join(run("doctor").stdout.split())
+    assert f"job {job_id} waits for ever" in said
+    assert f"{words}; end it: jobpool cancel {job_id}" in said
+
+
 def test_show_tells_how_often_a_job_snoozed(store):
     """And since when, how often it may, why, and when it is called again."""
     (job_id,) = enqueue(store)
@@ -412,6 +454,7 @@ def test_show_tells_how_often_a_job_snoozed(store):
     assert "snoozes" not in run("show", job_id).stdout
     store.settle([snoozed(lease, 600.0)])
     text = run("show", job_id).stdout
+    assert "throttled" not in text
     assert "why       not yet: busy" in text
     assert "next      runs in 9m5" in text or "next      runs in 10m" in text
     assert re.search(
@@ -420,6 +463,18 @@ def test_show_tells_how_often_a_job_snoozed(store):
     (row,) = rows(run("show", job_id, "--json"))
     assert (row["snoozes"], row["attempt"], row["attempts"]) == (1, 0, [])
     assert row["snoozed_since"].endswith("Z")
+
+
+def test_show_tells_how_often_a_job_was_throttled(store):
+    """Far fewer times than it may snooze; a snooze of its own is none of them."""
+    (job_id,) = enqueue(store)
+    (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
+    throttled = Throttled(3, since_ms=now_ms())
+    end = msgspec.structs.replace(snoozed(lease, 600.0), throttled=throttled)
+    store.settle([end])
+    assert "throttled 3 of 20 times in a row, within 24h" in run("show", job_id).stdout
+    (row,) = rows(run("show", job_id, "--json"))
+    assert (row["snoozes"], row["throttles"]) == (1, 3)
 
 
 def test_a_job_that_fits_nobody_is_told_by_show_and_status(store):
@@ -481,7 +536,7 @@ def test_status_shows_supervisors_pools_and_what_waits(store, tmp_path):
         "jobpool resume --kind other",
     ):
         assert piece in text, piece
-    assert "NOT ALIVE" not in text
+    assert "SILENT" not in text
     (found,) = rows(run("status", "--json", "--figures"))
     assert found["supervisors"][0]["alive"] is True
     assert found["pools"]["cpu"]["quarantined"] == 1
@@ -659,6 +714,19 @@ def test_status_says_what_is_full(store, tmp_path):
     assert len(rows(run("list", "--json"))) == 2
 
 
+def test_status_begins_with_what_is_wrong_and_what_to_read(store):
+    """Whoever is woken types this first."""
+    assert "INCIDENTS" not in run("status").stdout
+    found = Found(rule="dead", subject="a", summary="3 jobs of a became dead")
+    assert store.take_turn(Turn(number=0, notes="", opened=(found,)))
+    text = run("status").stdout
+    said = r"INCIDENTS\n3 jobs of a became dead  for \S+  jobpool manual alerts#dead\n"
+    assert re.search(said, text)
+    assert text.index("INCIDENTS") < text.index("POOLS")
+    (seen,) = rows(run("status", "--json"))
+    assert [one["rule"] for one in seen["incidents"]] == ["dead"]
+
+
 def test_status_says_when_no_supervisor_runs(store):
     """A store without a supervisor names the command that starts one."""
     store.end_run("run-1")
@@ -678,7 +746,7 @@ def test_the_store_may_be_named_before_or_after_the_command(store, tmp_path):
 def test_status_says_which_supervisor_is_the_cheapest_to_end(tmp_path, monkeypatch):
     """The one whose end interrupts the least work; with one there is no choice."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("jobpool.cli.diagnose.status.why_not_alive", lambda *_: "")
+    monkeypatch.setattr("jobpool.cli.diagnose.status.why_silent", lambda *_: "")
     store = stored(tmp_path)
     assert "cheapest" not in run("status").stdout
     other = msgspec.structs.replace(RUN, id="run-2", pid=4712)

@@ -85,6 +85,8 @@ def test_no_command_shows_a_secret(store):
         run("list"),
         run("list", "--json", "--full"),
         run("list", "--group-by", "kind"),
+        run("list", "--group-by", "kind,reason,error_class"),
+        run("list", "--group-by", "reason", "--json"),
     ]
     for job_id in ids:
         shown += [run("show", job_id, "--payload")]
@@ -105,6 +107,11 @@ def test_who_asks_is_shown_it(store):
     shown = run("show", job_id, "--payload", "--unredacted").stdout
     assert shown.count(CARD) >= 5
     assert CARD in run("list", "--json", "--unredacted").stdout
+    grouped = run("list", "--group-by", "reason")
+    assert "--unredacted tells them apart" in grouped.stderr
+    grouped = run("list", "--group-by", "reason", "--unredacted")
+    assert CARD in grouped.stdout
+    assert grouped.stderr == ""
 
 
 def test_a_kind_that_no_run_publishes_any_more_still_redacts(store):

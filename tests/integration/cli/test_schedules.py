@@ -8,10 +8,10 @@ import pytest
 
 from jobpool.cli.context import now_ms
 from jobpool.cli.diagnose.schedules import summary
-from jobpool.cli.output import clock_time
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.schedules.rule import Rule
 from jobpool.store.records.operating import AuditFilter, Filter
+from jobpool.words.figures import clock_time
 from support.store.cli_store import CLEAR, KIND, RUN, rows, run, stored, url_of
 from support.store.scheduling import declared
 

@@ -11,8 +11,6 @@ import msgspec
 import pytest
 
 from jobpool.cli.watch.top import watcher as watching_for
-from jobpool.cli.watch.top.glance import Glance
-from jobpool.cli.watch.top.reading import Reader, count
 from jobpool.cli.watch.top.watcher import Counting, Watcher
 from jobpool.core.application.redaction import with_redaction
 from jobpool.core.clock import SystemClock
@@ -20,6 +18,8 @@ from jobpool.core.jobs.job import Evidence, JobState, Progress
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.run_report import KindReport, PoolReport, RunReport
 from jobpool.errors import StoreUnavailable
+from jobpool.monitoring.glance.glance import Glance
+from jobpool.monitoring.glance.reading import Reader, count
 from jobpool.operations.jobs import Cancel
 from jobpool.operations.queue import Pause
 from jobpool.operations.selection import Selection

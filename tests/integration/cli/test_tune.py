@@ -241,6 +241,13 @@ def test_memory_that_follows_the_arguments_is_said(tmp_path):
     assert "uncertain: P99 is from" in said
 
 
+def test_kinds_that_are_hardly_known_are_not_said_to_fit(shop):
+    """A bomb that is killed at its limit at once, for one."""
+    said = tune("--kind", "shop.mail").stdout
+    assert "nothing to change: of 1 kind, 0 are known well enough to say so" in said
+    assert "all limits fit" not in said
+
+
 def test_an_empty_store_says_when_there_will_be_something(tmp_path):
     stored(tmp_path).close()
     assert "no attempt has been counted yet " in tune().stdout

@@ -139,6 +139,9 @@ def test_the_steps_of_an_operator(jobs, add):
     assert job.state == "canceled"
     assert not job.cancel()
     assert not jobs.release(job.id)
+    assert not jobs.release(job.id, memory="2GiB")
+    with pytest.raises(UsageError, match="memory: 'much' is not a size"):
+        jobs.release(job.id, memory="much")
     assert jobs.retry(job.id)
     assert job.state == "runnable"
     with pytest.raises(WaitTimeout):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import jobpool
@@ -39,6 +40,13 @@ def test_the_first_zygote_exists_before_the_supervisor():
         assert any(
             b"fresh.begin" in b" ".join(command_of(p)) for p in children_of(host)
         )
+
+
+def test_an_executor_needs_no_package_that_is_not_installed_with_it(monkeypatch):
+    """One that is no dependency, multiprocess, is used where somebody has it."""
+    monkeypatch.setitem(sys.modules, "multiprocess", None)
+    with jobpool.Executor(1) as executor:
+        assert executor.submit(abs, -1).result(PATIENCE_S) == 1
 
 
 def test_a_dead_waiting_zygote_is_noticed_when_it_should_begin():

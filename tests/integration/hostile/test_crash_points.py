@@ -16,7 +16,7 @@ from support.crash_points.operations import OPERATIONS
 from support.crash_points.point import Case, Point
 
 TOP = Path(__file__).parents[3]
-POINTS, POWER_CUTS, MOVES = 100, 50, 12
+POINTS, POWER_CUTS, MOVES = 70, 35, 12
 pytestmark = pytest.mark.skipif(
     not crash_filter.is_available(),
     reason="this kernel or architecture cannot tell a parent of system calls "

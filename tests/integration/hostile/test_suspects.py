@@ -127,6 +127,7 @@ def innocents_beside_a_killer(site):
         supervisor = site.launch(
             *("--pools", "cpu=4", "--log-format", "json"),
             env={"JOBPOOL_PROBATION": "2s"},
+            nursed=True,
         )
         wait_until(
             lambda s=supervisor: (
@@ -156,6 +157,7 @@ def require_found_out(site, kind):
         supervisor = site.launch(
             *("--pools", "cpu=4", "--log-format", "json"),
             env={"JOBPOOL_PROBATION": "1s"},
+            nursed=True,
         )
         wait_until(
             lambda s=supervisor: (

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -34,38 +36,34 @@ def counts(monkeypatch):
     return sizes
 
 
-def breed(writer):
-    """Create two zombies, a process, and three more threads."""
-    for end in (True, True, False):
-        if os.fork() == 0:
-            if not end:
-                signal.pause()
-            os._exit(0)
-    for _ in range(3):
-        threading.Thread(target=threading.Event().wait, daemon=True).start()
-    os.write(writer, b"x")
-    signal.pause()
+BREED = """
+import os, signal, threading
+for end in (True, True, False):
+    if os.fork() == 0:
+        if not end:
+            signal.pause()
+        os._exit(0)
+for _ in range(3):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+os.write(1, b"x")
+signal.pause()
+"""
+"""Two zombies, a process and three more threads, of an interpreter of its own: what
+others have imported here may start a thread in each process that is forked."""
 
 
 def test_processes_threads_and_zombies_count():
     """Everything that uses up process ids of the host."""
-    reader, writer = os.pipe()
-    if (root := os.fork()) == 0:
+    command = [sys.executable, "-I", "-S", "-c", BREED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as root:
         try:
-            breed(writer)
+            assert root.stdout.read(1) == b"x"
+            assert tree_size(root.pid, 100) == 1 + 3 + 3
+            assert 2 <= tree_size(root.pid, 2) <= 7
         finally:
-            os._exit(0)
-    try:
-        assert os.read(reader, 1) == b"x"
-        assert tree_size(root, 100) == 1 + 3 + 3
-        assert 2 <= tree_size(root, 2) <= 7
-    finally:
-        for pid in [*tree_size_module.children_of(root), root]:
-            os.kill(pid, signal.SIGKILL)
-        os.waitpid(root, 0)
-        os.close(reader)
-        os.close(writer)
-    assert tree_size(root, 100) == 0
+            for pid in [*tree_size_module.children_of(root.pid), root.pid]:
+                os.kill(pid, signal.SIGKILL)
+    assert tree_size(root.pid, 100) == 0
 
 
 def test_the_hosts_count_includes_threads():

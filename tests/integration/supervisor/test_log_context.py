@@ -9,7 +9,7 @@ from support.site.supervising import Site
 APP = """
 import logging, logging.config, sys
 
-FORMAT = "%(job_id)s %(job_kind)s %(job_attempt)s %(message)s"
+FORMAT = "%(job_id)s %(job_kind)s %(job_attempt)s %(trace_id)s %(message)s"
 logging.basicConfig(format=FORMAT, level="INFO", stream=sys.stdout)
 log = logging.getLogger("shop")
 
@@ -43,11 +43,15 @@ import contextvars, sys, types
 _bound = contextvars.ContextVar("bound", default={})
 module = types.ModuleType("structlog.contextvars")
 module.bind_contextvars = lambda **names: _bound.set({**_bound.get(), **names})
+module.unbind_contextvars = lambda *names: _bound.set(
+    {name: value for name, value in _bound.get().items() if name not in names}
+)
 module.get_contextvars = lambda: dict(_bound.get())
 parent = types.ModuleType("structlog")
 parent.contextvars = module
 sys.modules |= {"structlog": parent, "structlog.contextvars": module}
 '''
+TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +67,14 @@ def lines_of(site, job_id):
     return [one.output.splitlines() for one in site.store.attempts(job_id)]
 
 
-def test_records_name_job_kind_and_attempt(site):
+def test_records_name_job_kind_attempt_and_trace(site):
     """Each attempt its own; in the handler's threads as well."""
-    job_id = site.add("shop.say", {"text": "hello"})
+    job_id = site.add("shop.say", {"text": "hello"}, trace=TRACE)
     assert lines_of(site, job_id) == [
         [
-            f"{job_id} shop.say {attempt} hello",
-            f"{job_id} shop.say {attempt} in a thread",
-            f"{job_id} mine {attempt} its own",
+            f"{job_id} shop.say {attempt} {'a' * 32} hello",
+            f"{job_id} shop.say {attempt} {'a' * 32} in a thread",
+            f"{job_id} mine {attempt} {'a' * 32} its own",
         ]
         for attempt in (1, 2)
     ]
@@ -78,16 +82,17 @@ def test_records_name_job_kind_and_attempt(site):
 
 def test_the_next_job_of_a_child_has_its_own_name(site):
     first, second = site.add_many("shop.say", [{"text": "a"}, {"text": "b"}])
-    assert lines_of(site, second)[0][0] == f"{second} shop.say 1 b"
-    assert lines_of(site, first)[0][0] == f"{first} shop.say 1 a"
+    assert lines_of(site, second)[0][0] == f"{second} shop.say 1 None b"
+    assert lines_of(site, first)[0][0] == f"{first} shop.say 1 None a"
 
 
 def test_structlog_s_context_names_them_too(site):
-    for _ in range(2):
-        job_id = site.add("shop.struct", pool="io")
+    for trace in (TRACE, None):
+        job_id = site.add("shop.struct", pool="io", trace=trace)
         ((line,),) = lines_of(site, job_id)
         assert json.loads(line.removeprefix("bound ")) == {
             "job_id": job_id,
             "job_kind": "shop.struct",
             "job_attempt": 1,
+            **({"trace_id": "a" * 32} if trace else {}),
         }

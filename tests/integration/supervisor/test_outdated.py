@@ -31,8 +31,11 @@ def test_an_outdated_supervisor_ends_what_it_runs_leases_nothing_and_says_why(si
     supervisor = site.start("cpu=2", env=where)
     running = site.add("held")
     site.wait_begun(running)
-    with site.store._database.writing() as session:
-        session.run("grant_format", granted=FORMAT + 1)
+    (run,) = site.store.open_runs()
+    with site.store.transaction():
+        site.store.leases_of(run.id)  # none is being asked for meanwhile
+        with site.store._database.writing() as session:
+            session.run("grant_format", granted=FORMAT + 1)
     waiting = site.add("held")
     event = supervisor.wait_event("supervisor_outdated")
     assert (event["level"], event["format"]) == ("error", FORMAT)

@@ -411,12 +411,15 @@ def test_a_handler_is_told_what_is_full_as_any_producer_is(site):
     found = site.result(site.add("crowds"))
     assert found == ["tenant crowded", 0, 0, None, 60.0]
     (supervisor,) = site.supervisors
-    (site.folder / "other.toml").write_text(CONFIG.replace("depth_max = 0", ""))
+    changed = CONFIG.replace("depth_max = 0", "") + "[alerts]\nwatch = true\n"
+    (site.folder / "other.toml").write_text(changed)
     supervisor.send(signal.SIGHUP)
     wait_until(
         lambda: len(supervisor.events("pool_reloaded")) == 2, PATIENCE_S, "a reload"
     )
     assert site.result(site.add("crowds")) is None
+    (said,) = supervisor.events("restart_needed")
+    assert said["settings"] == ["[alerts]"]
 
 
 def test_a_handler_reads_jobs_through_its_supervisor(site):

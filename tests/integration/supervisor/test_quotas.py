@@ -2,6 +2,7 @@
 
 import signal
 import time
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
@@ -101,13 +102,17 @@ class Line(NamedTuple):
     at_s: float
 
 
-def ledger(site):
-    """Return the lines that handlers wrote, in the order of time."""
+def ledger(site, ids=None):
+    """Return the lines that handlers wrote, in the order of time.
+
+    Only those of some jobs, if they are named.
+    """
     path = site.folder / "ledger"
     lines = path.read_text().splitlines() if path.exists() else []
     words = [line.split() for line in lines]
     found = [Line(w[0], int(w[1]), int(w[2]), float(w[3])) for w in words]
-    return sorted(found, key=lambda line: line.at_s)
+    mine = (line for line in found if ids is None or line.job in ids)
+    return sorted(mine, key=lambda line: line.at_s)
 
 
 def most_at_once(lines):
@@ -132,56 +137,77 @@ def two_supervisors(site):
     return [start(site, "io=4"), start(site, "io=4")]
 
 
+@contextmanager
+def site_on(database, folder):
+    with Site(folder, APP) as site:
+        if database == "postgres":
+            site.url = server().store_url()
+        yield site
+    if database == "postgres":
+        server().drop(site.url)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def site(tmp_path, request):
-    with Site(tmp_path, APP) as site:
-        if request.param == "postgres":
-            site.url = server().store_url()
+    with site_on(request.param, tmp_path) as site:
         yield site
 
 
-def test_a_cap_is_kept_over_two_supervisors(site):
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared(tmp_path_factory, request):
+    """Two supervisors, for tests that end all of their jobs."""
+    with site_on(request.param, tmp_path_factory.mktemp("shared")) as site:
+        two_supervisors(site)
+        yield site
+
+
+def test_a_cap_is_kept_over_two_supervisors(shared):
     """And used: as many run as may."""
-    two_supervisors(site)
-    ids = site.add_many("charge", [None] * 40, pool="io")
-    assert {job.state for job in site.finish_all(ids)} == {"succeeded"}
-    assert most_at_once(ledger(site)) == 2
+    ids = shared.add_many("charge", [None] * 40, pool="io")
+    assert {job.state for job in shared.finish_all(ids)} == {"succeeded"}
+    assert most_at_once(ledger(shared, ids)) == 2
 
 
-def test_a_kinds_own_cap_is_kept_over_two_supervisors(site):
+def test_a_kinds_own_cap_is_kept_over_two_supervisors(shared):
     """Without a quota of a name."""
-    two_supervisors(site)
-    ids = site.add_many("own", [None] * 20, pool="io")
-    assert {job.state for job in site.finish_all(ids)} == {"succeeded"}
-    assert most_at_once(ledger(site)) == 2
+    ids = shared.add_many("own", [None] * 20, pool="io")
+    assert {job.state for job in shared.finish_all(ids)} == {"succeeded"}
+    assert most_at_once(ledger(shared, ids)) == 2
 
 
-def test_each_value_has_a_bucket_of_its_own(site):
+def test_each_value_has_a_bucket_of_its_own(shared):
     """One vendor holds up no other."""
-    two_supervisors(site)
     vendors = ["a", "b", "c"]
     ids = {
-        vendor: site.add_many("send", [{"vendor": vendor}] * 8, pool="io")
+        vendor: shared.add_many("send", [{"vendor": vendor}] * 8, pool="io")
         for vendor in vendors
     }
-    site.finish_all([one for mine in ids.values() for one in mine])
-    lines = ledger(site)
+    everybody = [one for mine in ids.values() for one in mine]
+    shared.finish_all(everybody)
+    lines = ledger(shared, everybody)
     for mine in ids.values():
         assert most_at_once([line for line in lines if line.job in mine]) == 1
     assert most_at_once(lines) > 1
 
 
-def test_no_window_has_more_begins_than_a_rate_allows(site):
+def test_no_window_has_more_begins_than_a_rate_allows(shared):
     """Over two supervisors: never more than rate x t + burst within any t."""
-    two_supervisors(site)
-    ids = site.add_many("call", [None] * 50, pool="io")
-    site.finish_all(ids)
-    begins = [line.at_s for line in ledger(site) if line.what == "began"]
+    ids = shared.add_many("call", [None] * 50, pool="io")
+    shared.finish_all(ids)
+    begins = [line.at_s for line in ledger(shared, ids) if line.what == "began"]
     assert len(begins) == len(ids)
     for first, start_s in enumerate(begins):
         for last in range(first, len(begins)):
             within_s = begins[last] - start_s + SLACK_S
             assert last - first + 1 <= 20 * within_s + 5
+
+
+def test_a_burst_waits_for_the_permits_of_what_is_due(site):
+    """It runs all of it, and not only what may begin at once."""
+    ids = site.add_many("call", [None] * 9, pool="io")
+    supervisor = site.start("io=4", "--burst", env={"JOBPOOL_STORE": site.url})
+    assert supervisor.wait_exit() == 0
+    assert {site.job(one).state for one in ids} == {"succeeded"}
 
 
 def test_what_one_host_counts_is_kept_by_its_supervisor(site):
@@ -216,12 +242,11 @@ def test_a_supervisor_that_is_killed_returns_the_permits_of_its_jobs(site):
     assert {job.state for job in site.finish_all(ids)} == {"succeeded"}
 
 
-def test_each_request_takes_a_permit(site):
+def test_each_request_takes_a_permit(shared):
     """Within the cap, over supervisors, children and requests."""
-    two_supervisors(site)
-    ids = site.add_many("requests", [None] * 12, pool="io")
-    assert {job.state for job in site.finish_all(ids)} == {"succeeded"}
-    lines = ledger(site)
+    ids = shared.add_many("requests", [None] * 12, pool="io")
+    assert {job.state for job in shared.finish_all(ids)} == {"succeeded"}
+    lines = ledger(shared, ids)
     assert sum(line.what == "began" for line in lines) == 12 * 5
     assert most_at_once(lines) == 2
 
@@ -256,6 +281,12 @@ def test_who_is_throttled_keeps_everybody_away_for_so_long(site):
     assert {(job.state, job.failures) for job in jobs} == {("succeeded", 0)}
     later = [line.at_s for line in ledger(site) if line.at_s > refused.at_s]
     assert min(later) - refused.at_s >= 2.0 - SLACK_S
+    said = [
+        (event["snoozes"], event["throttles"])
+        for supervisor in site.supervisors
+        for event in supervisor.events("job_snoozed", id=first)
+    ]
+    assert said[0] == (1, 1)
 
 
 def test_a_drain_hands_back_what_waits_for_permits(site):

@@ -26,7 +26,7 @@ def refused(site, *flags, code, app=None, env=None):
     """Expect that a start ends with this exit code; return its output."""
     if app is not None:
         (site.folder / "jobs.py").write_text(app)
-    supervisor = site.launch(*flags, "--log-format", "json", env=env)
+    supervisor = site.launch(*flags, "--log-format", "json", env=env, nursed=True)
     assert supervisor.wait_exit() == code, supervisor.said()
     assert supervisor.events("supervisor_ready") == []
     site.wait_nobody()

@@ -207,7 +207,7 @@ def a_supervisor_that_cannot_renew(site, proxied):
     proxied.cut()
     event = cut_off.wait_event("lease_fenced")
     assert (event["ended"], event["lapsed"]) == (1, False)
-    wait_until(lambda: not Path(f"/proc/{first.pid}").exists(), 1.0, "its death")
+    wait_until(lambda: not Path(f"/proc/{first.pid}").exists(), PATIENCE_S, "its death")
     assert len(site.witnesses()) == 1
     wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
     proxied.heal()

@@ -96,10 +96,19 @@ class MixedSite(Site):
 
         return enqueue
 
-    def kill_in_the_middle(self, supervisor):
-        """Kill a supervisor with SIGKILL while it holds jobs."""
+    def kill_in_the_middle(self, supervisor, enqueue):
+        """Kill a supervisor with SIGKILL while it holds jobs.
+
+        The other one may be quicker and leave it none: more come until it has one.
+        """
         (run,) = (one for one in self.store.open_runs() if one.pid == supervisor.pid)
-        wait_until(lambda: self.store.leases_of(run.id), PATIENCE_S, "a lease of its")
+
+        def holds():
+            if not (held := self.store.leases_of(run.id)):
+                enqueue()
+            return held
+
+        wait_until(holds, PATIENCE_S, "a lease of its")
         supervisor.kill()
 
     def ledger(self):
@@ -171,10 +180,10 @@ def test_two_releases_share_a_store_under_kills_and_nothing_is_lost(site):
     assert [one["pid"] for one in status["held_back"]] == [older.pid]
     enqueue_old()
     enqueue_new()
-    site.kill_in_the_middle(newer)
+    site.kill_in_the_middle(newer, enqueue_new)
     newer = site.start_release(old=False)
     enqueue_old()
-    site.kill_in_the_middle(older)
+    site.kill_in_the_middle(older, enqueue_old)
     refused = site.launch("--pools", "cpu=2", env=site.env_of(old=True))
     enqueue_new()
     site.finish_all(site.ids)

@@ -99,6 +99,8 @@ def test_a_requested_end_counts_as_no_death(store):
     store.note_leaving("run-1")
     store.note_leaving("run-1")
     store.note_leaving("unknown")
+    leaving = {run.id: run.is_leaving for run in store.open_runs()}
+    assert leaving == {"run-1": True, "run-2": False}
     assert store.note_death("run-1", 2).leaving
     assert store.note_death("run-2", 2) == Deaths(leaving=False, with_jobs=0, idle=0)
 

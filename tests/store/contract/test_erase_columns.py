@@ -42,6 +42,9 @@ NOT_A_JOBS = {
     "shares": "whose turn it is; they go with buckets",
     "share_notes": "whose lane has opened, until the next claim",
     "quotas": "what operators set",
+    "incidents": "names of rules, kinds, pools, quotas and schedules, and counts",
+    "alerts": "likewise: no text of a job is told",
+    "watch": "figures",
     "tenants": "what operators set, until it is removed",
 }
 """Tables whose texts are no job's, and whose they are."""

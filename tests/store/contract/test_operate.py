@@ -104,6 +104,41 @@ def test_revive_takes_only_the_states_named(store):
     assert store.revive([job_id], [JobState.QUARANTINED]) == 1
 
 
+def test_revive_may_give_jobs_a_memory_limit_of_their_own(store):
+    """Which their next attempts have; without one it stays as it was."""
+    one, other = (job_in(store, JobState.QUARANTINED) for _ in range(2))
+    assert store.revive([one], [JobState.QUARANTINED], memory_bytes=2**31) == 1
+    assert (store.get(one).memory_bytes, store.get(other).memory_bytes) == (2**31, None)
+    assert lease_one(store, pool="io").memory_bytes == 2**31
+    store.cancel([one, other])
+    assert store.revive([other], [JobState.QUARANTINED, JobState.CANCELED]) == 1
+    assert store.get(other).memory_bytes is None
+
+
+@pytest.mark.parametrize("size", [0, -1, 2**60 + 1, True, 1.5])
+def test_revive_refuses_a_limit_that_is_none(store, size):
+    """And changes nothing."""
+    job_id = job_in(store, JobState.QUARANTINED)
+    with pytest.raises(UsageError, match="memory_bytes"):
+        store.revive([job_id], [JobState.QUARANTINED], size)
+    assert store.get(job_id).state is JobState.QUARANTINED
+
+
+def test_find_can_be_kept_between_ids(store):
+    """Above one and below another, however large they are."""
+    store.enqueue([new_job() for _ in range(5)])
+
+    def found(**given):
+        return [job.id for job in store.find(Filter(), **given)]
+
+    assert found(after_id=2) == [5, 4, 3]
+    assert found(after_id=1, before_id=4) == [3, 2]
+    assert found(after_id=1, before_id=4, limit=1) == [3]
+    assert found(after_id=5) == found(after_id=2**70) == []
+    assert found(after_id=-9) == [5, 4, 3, 2, 1]
+    assert [j.id for j in store.find(Filter(ids=(1, 3, 5)), after_id=1)] == [5, 3]
+
+
 def test_revived_jobs_do_not_expire_again(store, clock):
     """They were requested again."""
     (answer,) = store.enqueue([new_job(expires_in_ms=1000)])
@@ -288,6 +323,23 @@ def test_runs_are_pruned_a_day_after_their_end(store, clock):
     store.prune(Retention())
     begin_run(store, "run-2")  # Would be refused, were it still known as ended.
     assert [run.id for run in store.open_runs()] == ["run-1", "run-2"]
+
+
+def test_kinds_of_an_ended_run_are_pruned_ten_minutes_after_its_end(store, clock):
+    """If a newer one has published them: what dies every few seconds leaves no pile."""
+    begin_run(store, "run-2", [kind_record(at_most_once=("a",)), kind_record("b")])
+    store.end_run("run-2")
+    clock.advance(1)
+    begin_run(store, "run-3", [kind_record()])
+
+    def pruned():
+        store.prune(Retention())
+        return {one.kind: one.at_most_once for one in store.kinds()}
+
+    clock.advance(599)
+    assert pruned() == {"shop.thumbnail": ("a",), "b": ()}
+    clock.advance(0.001)
+    assert pruned() == {"shop.thumbnail": (), "b": ()}
 
 
 def test_a_prune_of_at_most_none_deletes_none(store, clock):

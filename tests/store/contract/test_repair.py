@@ -429,7 +429,7 @@ RULES = {
 
 
 UNREAD = {
-    *("step", "generation", "tick", "trace"),
+    *("generation", "tick", "trace"),
     *("replays", "replaced_by", "added_by", "solo"),
 }
 """Columns of features to come: nothing reads them yet, so that nothing can be hurt."""

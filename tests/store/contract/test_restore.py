@@ -34,6 +34,7 @@ def test_a_position_is_how_far_the_store_has_come(store, clock):
     """Its newest time is of the past: a job that waits for tomorrow does not count."""
     begun_ms = clock.now_ms
     first = store.position()
+    assert store.clock_ms() == first.now_ms == clock.utc_ms()
     assert (first.now_ms, first.newest_ms, first.last_id) == (begun_ms, begun_ms, 0)
     clock.advance(1)
     store.enqueue([new_job()] * 3 + [new_job(delay_ms=10**8)])

@@ -7,6 +7,7 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules import lifecycle
 from jobpool.core.rules.policy import Policy
 from jobpool.store.records.jobs import Receipt
+from jobpool.store.records.operating import Filter
 from support.store.storing import (
     counters,
     ended,
@@ -201,6 +202,8 @@ def test_a_job_knows_how_often_in_a_row_it_was_throttled(store, clock):
         one = turn(store, clock)
         seen.append((one.throttles, one.throttled_since_ms))
         clock.advance(60)
+    listed = [store.get(one.id), *store.find(Filter())]
+    assert [(job.throttles, job.snoozes) for job in listed] == [(3, 4)] * 2
     assert seen == [(0, None), (1, first_ms), (2, first_ms), (2, first_ms)]
     one = lease_one(store)
     assert (one.throttles, one.throttled_since_ms) == (3, first_ms)

@@ -57,6 +57,25 @@ def test_the_last_ends_are_those_that_did_not_succeed(store, clock):
     assert store.ends(limit=1) == [last]
 
 
+def test_what_has_ended_is_counted_by_minute(store, clock):
+    """Jobs that have succeeded, and attempts that have not; empty minutes are left out.
+
+    A minute counts whole, also if only its end is asked for.
+    """
+    store.enqueue([new_job()] * 4)
+    store.settle([succeeded(lease_one(store)), ended(lease_one(store))])
+    began_ms = store.position().now_ms
+    clock.advance(180)
+    store.settle([ended(lease_one(store), give_up=True)])
+    store.settle([succeeded(lease_one(store))])
+    first, last = began_ms // 60_000, store.position().now_ms // 60_000
+    found = [(row.minute, row.succeeded, row.failed) for row in store.minutes(0)]
+    assert found == [(first, 1, 1), (last, 1, 1)]
+    assert [row.minute for row in store.minutes(began_ms)] == [first, last]
+    assert [row.minute for row in store.minutes((first + 1) * 60_000)] == [last]
+    assert store.minutes((last + 1) * 60_000) == []
+
+
 def test_what_due_jobs_wait_for_now_is_counted_in_jobs(store):
     """By kind, pool and cause; nothing is written for it."""
     begin_run(store, "run-2", [kind_record()])

@@ -31,6 +31,9 @@ NOT_MOVED = {
     "share_notes": "of lanes",
     "reports": "of runs that live",
     "flow_notes": "of steps, each of which is looked at",
+    "incidents": "what is still wrong is found anew",
+    "alerts": "of incidents",
+    "watch": "of those who watch there",
     "waits": "what jobs have waited for there in the last hour",
 }
 OF_A_LEASE = {"token", "supervisor", "leased_at_ms", "cancel_requested"}

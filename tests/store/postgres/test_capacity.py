@@ -1,5 +1,6 @@
 """What the server has room for, as seen from a real one."""
 
+import contextlib
 import threading
 from secrets import token_hex
 
@@ -7,8 +8,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from jobpool.errors import StoreUnavailable
+from jobpool.store.opening import open_store
 from jobpool.store.postgres import capacity
-from support.postgres.server import libpq_url, query_of, server
+from support.postgres.server import libpq_url, query_of, server, with_query
 from support.store.storing import begin_run, kind_record, new_job
 from support.waiting import wait_until
 
@@ -25,12 +28,25 @@ def test_a_quiet_server_has_nothing_wrong_but_its_figures(store):
     facts = facts_of(store)
     assert list(facts) == [
         *("connections", "lock_waits", "cache_hits", "tables", "indexes", "latency"),
+        "room",
     ]
     assert {name for name, one in facts.items() if one.concern} <= {"latency"}
     assert facts["tables"].figures.keys() >= {"jobs", "attempts", "runs", "outputs"}
     assert facts["indexes"].figures["jobs_dead"] > 0
     assert facts["latency"].figures["round_trip_s"] > 0
     assert facts["latency"].figures["look_s"] > 0
+
+
+def test_a_server_that_can_write_no_file_is_told(store):
+    """As on a full disk, where all that this looked at before was well."""
+    begin_run(store, "run-1", [kind_record()])
+    url = with_query(server().admin_url, schema=query_of(store.url)["schema"])
+    limited = open_store(with_query(url, options="-c temp_file_limit=64kB"))
+    with (
+        contextlib.closing(limited),
+        pytest.raises(StoreUnavailable, match=r"53400.*out of resources"),
+    ):
+        list(limited.capacity(ANY_BYTES))
 
 
 def test_connections_are_counted_with_those_that_supervisors_need(store, monkeypatch):
@@ -78,10 +94,12 @@ def test_who_holds_a_lock_for_long_is_named(store, store_url, monkeypatch):
 
         line = threading.Thread(target=wait_in_line)
         line.start()
-        wait_until(
-            lambda: facts_of(store)["lock_waits"].figures["waiting"], 10, "a waiter"
-        )
-        concern = facts_of(store)["lock_waits"].concern
+        # Not by the facts: each time they wait for the table themselves, and briefly.
+        behind = "SELECT 1 FROM pg_locks WHERE %s = ANY(pg_blocking_pids(pid))"
+        wait_until(lambda: holder.execute(behind, [pid]).fetchone(), 10, "a waiter")
+        fact = facts_of(store)["lock_waits"]
+        assert fact.figures["waiting"]
+        concern = fact.concern
         holder.rollback()
         line.join()
     assert "expected at most" in concern

@@ -4,6 +4,9 @@ A commit's answer can be lost, or come after the patience has ended. A call that
 has taken effect, and one that raises has not: never the other way round.
 """
 
+import itertools
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,10 +26,14 @@ from support.store.storing import (
     lease,
     new_job,
 )
-from support.waiting import in_thread, wait_until
+from support.waiting import in_thread, side_by_side, wait_until
 
 PATIENCE_S = 1.0
-GATE = 815  # the advisory lock that a slow commit waits for
+WAIT_S = 30
+GATES = itertools.count(815)
+"""Advisory locks that slow commits wait for, each another one."""
+AT_ONCE = 8
+"""Stories that wait for a server, and for nothing else."""
 
 MAKE_FUNCTION = """CREATE FUNCTION {schema}.at_commit() RETURNS trigger
     LANGUAGE plpgsql AS $$ BEGIN {body}; RETURN NULL; END $$"""
@@ -48,46 +55,71 @@ def own_server():
     server().start()
 
 
-@pytest.fixture
-def proxy(own_server):
-    with CuttingProxy(own_server.port) as proxy:
-        yield proxy
+class Ways(NamedTuple):
+    """Two ways to one database.
+
+    Attributes:
+        url: of the database.
+        proxy: what stands before it for *far*.
+        near: a store that bypasses the proxy, with one supervisor's run: it sees the
+            truth.
+        far: the store under test; its connection goes through the proxy.
+    """
+
+    url: str
+    proxy: CuttingProxy
+    near: PostgresStore
+    far: PostgresStore
 
 
-@pytest.fixture
-def url():
+@contextmanager
+def ways_to(port):
+    """Yield two ways to a database of its own on the server at a port."""
     url = server().store_url(server().tcp_url)
-    yield url
+    with CuttingProxy(port) as proxy:
+        near = open_store(url)
+        begin_run(near)
+        far = PostgresStore(
+            proxy.url(url),
+            clock=None,
+            create=False,
+            admission=Admission(depth_max=1000),
+            patience_s=PATIENCE_S,
+        )
+        try:
+            yield Ways(url, proxy, near, far)
+        finally:
+            proxy.heal()
+            far.close()
+            near.close()
     server().drop(url)
 
 
 @pytest.fixture
-def near(url):
-    """A store that bypasses the proxy, with one supervisor's run: it sees the truth."""
-    store = open_store(url)
-    begin_run(store)
-    yield store
-    store.close()
+def ways(own_server):
+    with ways_to(own_server.port) as ways:
+        yield ways
 
 
 @pytest.fixture
-def far(near, url, proxy):
-    """The store under test; its connection goes through the proxy."""
-    store = PostgresStore(
-        proxy.url(url),
-        clock=None,
-        create=False,
-        admission=Admission(depth_max=1000),
-        patience_s=PATIENCE_S,
-    )
-    yield store
-    proxy.heal()
-    store.close()
+def proxy(ways):
+    return ways.proxy
 
 
+@pytest.fixture
+def near(ways):
+    return ways.near
+
+
+@pytest.fixture
+def far(ways):
+    return ways.far
+
+
+NO_ANSWER = "no answer comes"
 FAULTS = {
     "the answer is lost": lambda proxy: proxy.cut_at(b"COMMIT", delivered=True),
-    "no answer comes": lambda proxy: proxy.swallow_answer_to(b"COMMIT"),
+    NO_ANSWER: lambda proxy: proxy.swallow_answer_to(b"COMMIT"),
     "the commit is lost": lambda proxy: proxy.cut_at(b"COMMIT", delivered=False),
 }
 
@@ -95,10 +127,17 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_returns_has_taken_effect_and_one_that_raises_has_not(
-    proxy, near, far, name, fault
+    request, name, fault
 ):
     """The outcome is looked up at once; the value is what the lost answer stood for."""
-    call = CALLS[name]
+    if fault == NO_ANSWER:
+        request.getfixturevalue("waited_for")[NO_ANSWER, name].result()
+    else:
+        takes_effect_or_raises(fault, name, request.getfixturevalue("ways"))
+
+
+def takes_effect_or_raises(fault, name, ways):
+    call, (_, proxy, near, far) = CALLS[name], ways
     given = call.prepare(near)
     assert not call.has_happened(near, given)
     FAULTS[fault](proxy)
@@ -118,48 +157,40 @@ class Gate(NamedTuple):
     """A lock that every commit of a changed job waits for."""
 
     connection: Any
+    number: int
 
     def open(self):
-        self.connection.execute("SELECT pg_advisory_unlock(%s)", [GATE])
+        self.connection.execute("SELECT pg_advisory_unlock(%s)", [self.number])
 
     def waiters(self):
         """Count the commits that wait."""
         found = self.connection.execute(
             "SELECT count(*) FROM pg_locks "
             "WHERE locktype = 'advisory' AND objid = %s AND NOT granted",
-            [GATE],
+            [self.number],
         )
         return found.fetchone()[0]
 
 
-@pytest.fixture
-def at_commit(near, url):
+@contextmanager
+def at_commit(url, body):
     """Make the server do something at each commit that has changed a job."""
     schema = sql.Identifier(query_of(url)["schema"])
     with server().connect() as connection:
-
-        def install(body):
-            for text in (MAKE_FUNCTION, MAKE_TRIGGER):
-                statement = sql.SQL(text).format(schema=schema, body=sql.SQL(body))
-                connection.execute(statement)
-            return connection
-
-        yield install
+        for text in (MAKE_FUNCTION, MAKE_TRIGGER):
+            statement = sql.SQL(text).format(schema=schema, body=sql.SQL(body))
+            connection.execute(statement)
+        yield connection
 
 
-@pytest.fixture
-def gate(at_commit):
-    """Return a function that closes it.
-
-    What it relies on must have been committed before.
-    """
-
-    def close():
-        connection = at_commit(f"PERFORM pg_advisory_xact_lock_shared({GATE})")
-        connection.execute("SELECT pg_advisory_lock(%s)", [GATE])
-        return Gate(connection)
-
-    return close
+@contextmanager
+def gate(url):
+    """Close one. What is relied on must have been committed before."""
+    number = next(GATES)
+    body = f"PERFORM pg_advisory_xact_lock_shared({number})"
+    with at_commit(url, body) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", [number])
+        yield Gate(connection, number)
 
 
 def has_given_up(far):
@@ -168,55 +199,92 @@ def has_given_up(far):
 
 
 @pytest.mark.parametrize("name", HEAVY)
-def test_a_commit_that_outlasts_the_patience_is_waited_for(near, far, gate, name):
+def test_a_commit_that_outlasts_the_patience_is_waited_for(waited_for, name):
     """The server is still busy when first asked: the call returns when it is done."""
-    call = CALLS[name]
+    waited_for[outlasts_the_patience, name].result()
+
+
+def outlasts_the_patience(name, ways):
+    call, (url, _, near, far) = CALLS[name], ways
     given = call.prepare(near)
-    held = gate()
-    end = in_thread(lambda: call.act(far, given))
-    wait_until(lambda: held.waiters() == 1, 10, "the commit waits in the server")
-    wait_until(lambda: has_given_up(far), 10, "the store has given the answer up")
-    assert end == []
-    assert not call.has_happened(near, given)
-    held.open()
-    wait_until(lambda: end, 10, "the call's end")
+    with gate(url) as held:
+        end = in_thread(lambda: call.act(far, given))
+        wait_until(lambda: held.waiters() == 1, WAIT_S, "the commit waits")
+        wait_until(lambda: has_given_up(far), WAIT_S, "the store gives up")
+        assert end == []
+        assert not call.has_happened(near, given)
+        held.open()
+        wait_until(lambda: end, WAIT_S, "the call's end")
     assert call.is_right(end[0])
     assert call.has_happened(near, given)
 
 
 @pytest.mark.parametrize("name", HEAVY)
-def test_a_commit_that_fails_after_the_patience_is_a_failure(near, far, gate, name):
+def test_a_commit_that_fails_after_the_patience_is_a_failure(waited_for, name):
     """Its lock was not available in the end.
 
     Nothing happened, and the error says so.
     """
-    call = CALLS[name]
+    waited_for[fails_after_the_patience, name].result()
+
+
+def fails_after_the_patience(name, ways):
+    call, (url, _, near, far) = CALLS[name], ways
     given = call.prepare(near)
-    held = gate()
-    end = in_thread(lambda: call.act(far, given))
-    wait_until(lambda: held.waiters() == 1, 10, "the commit waits in the server")
-    wait_until(lambda: held.waiters() == 0, 10, "the server has given the lock up")
-    wait_until(lambda: end, 10, "the call's end")
-    assert type(end[0]) is StoreUnavailable
-    assert not call.has_happened(near, given)
-    held.open()
-    assert call.is_right(call.act(far, given))
+    with gate(url) as held:
+        end = in_thread(lambda: call.act(far, given))
+        wait_until(lambda: held.waiters() == 1, WAIT_S, "the commit waits")
+        wait_until(lambda: held.waiters() == 0, WAIT_S, "the server has given it up")
+        wait_until(lambda: end, WAIT_S, "the call's end")
+        assert type(end[0]) is StoreUnavailable
+        assert not call.has_happened(near, given)
+        held.open()
+        assert call.is_right(call.act(far, given))
     assert call.has_happened(near, given)
 
 
+STORIES = {
+    **{(NO_ANSWER, name): partial(takes_effect_or_raises, NO_ANSWER, name)
+       for name in CALLS},
+    **{(story, name): partial(story, name)
+       for story in (fails_after_the_patience, outlasts_the_patience)
+       for name in HEAVY},
+}  # fmt: skip
+"""What waits for a server that says nothing, by what is told and of which call."""
+
+
+@pytest.fixture(scope="module")
+def waited_for():
+    """Let all that waits for a server wait side by side; return what came of each.
+
+    All have ended: other tests of this file kill the server.
+    """
+    if not server().is_ours:
+        pytest.skip("JOBPOOL_TEST_POSTGRES is somebody's: no proxy knows its port")
+
+    def told(story):
+        with ways_to(server().port) as ways:
+            story(ways)
+
+    stories = {key: partial(told, story) for key, story in STORIES.items()}
+    with side_by_side(stories, AT_ONCE) as found:
+        pass
+    return found
+
+
 @pytest.mark.parametrize("name", HEAVY)
-def test_a_commit_that_the_server_refuses_has_no_effect(near, far, at_commit, name):
+def test_a_commit_that_the_server_refuses_has_no_effect(ways, name):
     """Such as a serialization failure.
 
     The answer is there, and nothing is looked up.
     """
-    call = CALLS[name]
+    call, (url, _, near, far) = CALLS[name], ways
     given = call.prepare(near)
-    at_commit("RAISE SQLSTATE '40001'")
-    with pytest.raises(StoreUnavailable, match="40001"):
-        call.act(far, given)
-    assert not call.has_happened(near, given)
-    assert far.count(Filter()) == near.count(Filter())
+    with at_commit(url, "RAISE SQLSTATE '40001'"):
+        with pytest.raises(StoreUnavailable, match="40001"):
+            call.act(far, given)
+        assert not call.has_happened(near, given)
+        assert far.count(Filter()) == near.count(Filter())
 
 
 @pytest.mark.parametrize("name", HEAVY)
@@ -226,12 +294,12 @@ def test_a_commit_before_a_crash_is_found_after_it(own_server, proxy, near, far,
     given = call.prepare(near)
     proxy.cut_at(b"COMMIT", delivered=True)
     end = in_thread(lambda: call.act(far, given))
-    wait_until(lambda: proxy.cuts, 10, "the answer is lost")
+    wait_until(lambda: proxy.cuts, WAIT_S, "the answer is lost")
     own_server.kill()
     own_server.start()
-    wait_until(lambda: end, 30, "the call's end")
+    wait_until(lambda: end, WAIT_S, "the call's end")
     assert isinstance(end[0], OutcomeUnknown) or call.is_right(end[0])
-    wait_until(lambda: is_back(near), 10, "the other store works again")
+    wait_until(lambda: is_back(near), WAIT_S, "the other store works again")
     assert call.has_happened(near, given)
 
 
@@ -251,14 +319,14 @@ def test_a_commit_lost_in_a_crash_is_not_mistaken_for_anothers(
         return made
 
     end = in_thread(lose)
-    wait_until(lambda: proxy.cuts, 10, "the commit is lost")
+    wait_until(lambda: proxy.cuts, WAIT_S, "the commit is lost")
     own_server.kill()
     own_server.start()
-    wait_until(lambda: is_back(near), 10, "the other store works again")
+    wait_until(lambda: is_back(near), WAIT_S, "the other store works again")
     for _ in range(10):
         near.enqueue([new_job()])
     proxy.heal()
-    wait_until(lambda: end, 30, "the call's end")
+    wait_until(lambda: end, WAIT_S, "the call's end")
     assert near.count(Filter()) == 10
     assert type(end[0]) in {StoreUnavailable, OutcomeUnknown}
 

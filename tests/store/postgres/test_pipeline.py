@@ -54,6 +54,20 @@ def test_a_frequent_statement_is_prepared_and_gives_the_same_answers(store):
     assert prepared(store) == before
 
 
+def test_no_statement_is_compiled(store):
+    """Not outside of a transaction, nor, behind a pooler, in one.
+
+    By default a server compiles what its planner calls expensive, as it calls each
+    table that it has to read whole: three rows took half a second.
+    """
+    connection = session_of(store).connection
+    assert connection.execute("SHOW jit").fetchone() == ("off",)
+    connection.execute("SET jit = on")  # as a pooler's session has it
+    with store._server.writing() as session:
+        session.rows("now")
+        assert connection.execute("SHOW jit").fetchone() == ("off",)
+
+
 def test_a_statement_sent_twice_in_a_trip_is_prepared_once(store):
     """Otherwise a prepared statement would be left behind on the server."""
     ask(store, "savepoint", {}, times=OFTEN)  # so are those of the transaction

@@ -54,14 +54,23 @@ STATES = {
 
 FILL = """INSERT INTO {schema}.jobs
     (kind, pool, state, key, unique_text, payload, created_at_ms, run_at_ms,
-     expires_at_ms)
-    SELECT 'shop.thumbnail', 'cpu', 'pending', 'k' || n, 'u' || n, '{{}}', 1, n, n
-    FROM generate_series(1, {rows}) AS n"""
+     expires_at_ms%s)
+    SELECT 'shop.thumbnail', 'cpu', {state}, 'k' || id, 'u' || id, '{{}}', 1, id, id%s
+    FROM generate_series(1, {rows}) AS id"""
 
 FILL_ATTEMPTS = """INSERT INTO {schema}.attempts
     (job_id, attempt, token, outcome, traceback, started_at_ms, finished_at_ms)
     SELECT n, 1, n, 'failed', repeat('x', 1000), 1, 1
     FROM generate_series(1, {rows}) AS n"""
+
+FILL_MEMBERS = """INSERT INTO {schema}.jobs
+    (kind, pool, state, payload, created_at_ms, run_at_ms, step, generation)
+    SELECT 'shop.thumbnail', 'cpu', 'waiting', '{{}}', 1, id, 1, 1
+    FROM generate_series(1, {rows}) AS id"""
+
+END_MEMBERS = """UPDATE {schema}.jobs SET state = 'succeeded', outcome = 'succeeded',
+    attempt = 1, finished_at_ms = run_at_ms, completed_token = 1
+    WHERE run_at_ms < {rows}"""
 
 SITUATIONS = {
     "never analyzed, all runnable": (None, "runnable"),
@@ -136,6 +145,16 @@ OF_STEP = {
     "jobs_waiting": "step",
     "jobs_bad": "step",
 }
+UNENDED = {
+    "jobs_of_step": "step",
+    "jobs_waiting": "step",
+    "jobs_bad": "step",
+    "jobs_pkey": "id",
+}
+FOLDS = (
+    *("flow_steps", "missed_members", "bad_members", "open_members"),
+    *("running_member", "stop_members", "cancel_members"),
+)
 ENDINGS = json.dumps([[n, "a step before it has failed"] for n in range(1, BATCH)])
 
 STEPS = {
@@ -151,6 +170,18 @@ NOTES = {"flow_notes_pkey": ""}
 OF_FLOWS = STEPS | EDGES | FLOWS | NOTES
 """Any statement may go by these, asked for so."""
 
+CONDITIONS = (
+    "states",
+    "kind",
+    "pool",
+    "tenant",
+    "since_ms",
+    "text",
+    "outcome",
+    "error_class",
+)
+ENDS = ("succeeded", "dead", "quarantined", "canceled")
+OF_STATES = {f"jobs_{state}": "" for state in (*STATES, "waiting")}
 RULES = {
     "flow_noted": Rule({"limit": 1000}, NOTES),
     "flow_overdue": Rule(
@@ -232,7 +263,8 @@ RULES = {
     "cancel_waiting": Rule({"ids": IDS, "now_ms": NOW_MS}, PKEY),
     "request_cancel": Rule({"ids": IDS}, PKEY),
     "revive_jobs": Rule(
-        {"ids": IDS, "states": '["pending", "dead"]', "now_ms": NOW_MS},
+        {"ids": IDS, "states": '["pending", "dead"]', "now_ms": NOW_MS}
+        | {"memory_bytes": None},
         PKEY | {"jobs_unique": "kind unique_text"},
     ),
     "schedules_due": Rule({}, PKEY | OF_SCHEDULE),
@@ -303,6 +335,11 @@ RULES = {
         in_order="lanes_open",
     ),
     "lanes_look": Rule({}, {"lanes_opening": ""}, in_order="lanes_opening"),
+    "lanes_opening": Rule(
+        {"kinds": json.dumps([["cpu", "shop.thumbnail"]]), "limit": 1000},
+        {"lanes_opening": ""},
+        in_order="lanes_opening",
+    ),
     "open_due_lanes": Rule(
         {"now_ms": NOW_MS, "limit": 1000}, {"lanes_opening": "open_at_ms"}
     ),
@@ -342,6 +379,33 @@ RULES = {
     "get_attempts": Rule({"id": 7}, OF_JOB),
     "get_job": Rule({"id": 7}, PKEY | TEXTS),
     "get_payload": Rule({"id": 7}, PKEY),
+    "get_trace": Rule({"id": 7}, PKEY),
+    "get_overdue": Rule({"now_ms": 7}, PENDING),
+    "stray_jobs": Rule(
+        {"most": 1000, "limit": 10}, {"jobs_waiting": "", "debounced_pkey": "job_id"}
+    ),
+    "ids_of_key": Rule({"key": "k7"}, {"jobs_key": ""}, in_order="jobs_key"),
+    "last_ends": Rule({"limit": 100}, PKEY | {"attempts_pkey": ""}, "attempts_pkey"),
+    "suspects": Rule({}, PKEY),
+    "misfits": Rule({}, PKEY),
+    "look_newest": Rule(
+        {"before_id": ROWS, "window": 1000}, {"jobs_pkey": "id"}, in_order="jobs_pkey"
+    ),
+    "look_matching": Rule({"ids": IDS, **dict.fromkeys(CONDITIONS)}, PKEY),
+    "look_records": Rule({"ids": IDS}, PKEY | {"jobs_unique": "kind unique_text"}),
+    "look_ended": Rule(
+        {
+            **dict.fromkeys(ENDS, True),
+            "at_ms": NOW_MS,
+            "before_id": ROWS,
+            "window": 1000,
+        },
+        {f"jobs_{state}": "finished_at_ms" for state in ENDS},
+    ),
+    "look_states": Rule(
+        {**dict.fromkeys(STATES, True), "waiting": True, "window": 1000}, OF_STATES
+    ),
+    "look_tally": Rule({"most": 1000}, OF_STATES),
     "get_output": Rule({"id": 7}, PKEY | {"running_pkey": "job_id"}),
     "show_running": Rule({"rows": places(4), "now_ms": NOW_MS}, PKEY),
     "leases_of": Rule(RUN, {"jobs_leased": "supervisor"}),
@@ -406,7 +470,11 @@ ALONE = {
     *("text_holders", "hold_open", "revise_jobs", "begin_waiting", "clear_waits"),
     *("key_holders", "unique_holders", "complete_job", "store_result", "is_attempt"),
     *("count_runnable", "count_due", "cancel_requests"),
-    *("get_job", "get_payload", "get_attempts"),
+    *("get_job", "get_payload", "get_attempts", "get_overdue", "stray_jobs"),
+    *("waiting_texts", "step_results", "oldest_in_lanes", "look_tally", "look_states"),
+    *("get_reports", "get_trace", "get_output", "find_ticks", "tick_of_job"),
+    *("look_newest", "look_matching", "look_records", "look_ended"),
+    *("next_jobs", "raw_jobs", "ids_of_key", "last_ends", "suspects", "misfits"),
 }
 """What also runs outside of our own transactions, where the planner has its own way:
 on a caller's connection, or to read."""
@@ -427,10 +495,11 @@ class Table(NamedTuple):
         schema = sql.Identifier(self.schema)
         return self.connection.execute(sql.SQL(text).format(schema=schema, **parts))
 
-    def fill(self):
-        """Store jobs and history without updating statistics."""
-        self.do(FILL, rows=ROWS)
-        self.do(FILL_ATTEMPTS, rows=ROWS)
+    def fill(self, state, rows=ROWS):
+        """Store jobs in a state without updating statistics."""
+        names, values = STATES[state].keys(), STATES[state].values()
+        more = ["".join(f", {one}" for one in ones) for ones in (names, values)]
+        self.do(FILL % tuple(more), rows=rows, state=state)
 
     def move(self, state):
         """Put all jobs into a state without updating statistics."""
@@ -451,9 +520,9 @@ def jobs_in(situation):
     with new_queue(is_known=bool(known)) as table:
         if known == "":
             table.analyze()
-        table.fill()
+        table.fill(known or "pending")
+        table.do(FILL_ATTEMPTS, rows=ROWS)
         if known:
-            table.move(known)
             table.analyze()
         table.move(now)
         yield table
@@ -586,14 +655,49 @@ def test_wrong_statistics_ruin_no_query_plan(table, plan_of):
     assert {name: found for name, found in faults.items() if found} == {}
 
 
+@pytest.mark.parametrize("state", ["runnable", "succeeded"])
+def test_what_runs_outside_of_our_transactions_reads_no_table_that_was_never_analyzed(
+    state,
+):
+    """There a scan is forbidden to no planner: the statements leave it no reason."""
+    with new_queue(is_known=False) as table:
+        table.fill(state, 2_000)
+        table.do(FILL_ATTEMPTS, rows=2_000)
+        faults = {
+            name: faults_of(
+                plan_with_values(table, name), RULES[name], is_sort_a_fault=False
+            )
+            for name in ALONE
+        }
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+@pytest.mark.parametrize("analyzed", ["never", "when empty", "when all waited"])
+def test_a_fold_goes_by_no_index_of_members_that_have_ended(analyzed):
+    """Of a fan-in's ten thousand members all but one have ended."""
+    with new_queue(is_known=False) as table:
+        if analyzed == "when empty":
+            table.analyze()
+        table.do("SET session_replication_role = replica")
+        table.do(FILL_MEMBERS, rows=10_000)
+        if analyzed == "when all waited":
+            table.analyze()
+        table.do(END_MEMBERS, rows=10_000)
+        faults = {
+            name: faults_of(plan_of(table, name), RULES[name]._replace(indexes=UNENDED))
+            for name in FOLDS
+            for plan_of in (plan_with_values, plan_when_prepared)
+        }
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
 @pytest.mark.parametrize("is_counted", [False, True])
 @pytest.mark.parametrize("rows", [0, 5, 40, 400])
 def test_a_kept_plan_suits_a_small_table_and_a_large_one(rows, is_counted):
     """It uses the id or its own index although a scan would be cheaper now."""
     with new_queue() as table:
         if rows:
-            table.do(FILL, rows=rows)
-            table.move("runnable")
+            table.fill("runnable", rows)
         if is_counted:
             table.do("VACUUM ANALYZE {schema}.jobs")
         faults = {

@@ -179,6 +179,20 @@ def test_a_producer_enqueues_and_gets_the_result(stores):
     assert producer.get(first.id).result == b'{"ok":1}'
 
 
+def test_a_producer_may_enqueue_by_sql_alone(stores, url_of):
+    """The function runs with its rights; a viewer has none."""
+    begin_run(stores["supervisor"], "run-sql", kinds=[kind_record()])
+    call = "SELECT enqueue('shop.thumbnail', '{}', key => 'sql')"
+    with connected(url_of("jobpool_producer")) as connection:
+        first = connection.execute(call).fetchone()
+        assert connection.execute(call).fetchone() == first
+    with (
+        connected(url_of("jobpool_viewer")) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute(call.replace("sql", "viewer"))
+
+
 def test_a_producer_may_use_codecs_but_not_ask_for_them(stores):
     """A supervisor asks; until it is granted the producer is told what it waits for."""
     producer, supervisor = stores["producer"], stores["supervisor"]
@@ -304,6 +318,16 @@ def test_roles_that_may_read_see_everything(stores, role):
     store.sketches()
     store.open_runs()
     store.paused()
+
+
+@pytest.mark.parametrize("role", ["viewer", "producer"])
+@pytest.mark.parametrize("words", ["status --why", "top --once", "list", "flows"])
+def test_commands_that_look_on_work_for_roles_that_may_read(url_of, role, words):
+    """Whoever enqueues may see what waits, and why."""
+    result = CliRunner().invoke(
+        cli, [*words.split(), "--store", url_of(f"jobpool_{role}")]
+    )
+    assert result.exit_code == 0, result.output
 
 
 def test_a_login_in_no_group_is_refused_with_the_remedy(url_of):

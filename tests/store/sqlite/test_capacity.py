@@ -1,5 +1,7 @@
 """What a file has room for, and the plain word when it is outgrown."""
 
+import errno
+import os
 import socket
 import threading
 import time
@@ -7,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jobpool.errors import StoreUnavailable
 from jobpool.store.records.operating import Filter
 from jobpool.store.sqlite import capacity
 from jobpool.store.sqlite.connection.session import Session
@@ -23,6 +26,18 @@ def few_looks(monkeypatch):
 
 def facts_of(store, memory_bytes=EIB):
     return {one.name: one for one in store.capacity(memory_bytes)}
+
+
+def test_a_full_disk_is_said_not_raised_as_a_bug(store, monkeypatch):
+    """`jobpool doctor` is what people call then."""
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fdatasync", full)
+    said = r"nothing can be written to .* \(No space left on device\).*make room"
+    with pytest.raises(StoreUnavailable, match=said):
+        facts_of(store)
 
 
 @pytest.fixture

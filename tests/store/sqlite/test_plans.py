@@ -32,6 +32,14 @@ def lines_of(connection, name):
     return [line for _, _, _, line in plan_of(connection, name)]
 
 
+def test_what_has_ended_by_minute_is_found_without_older_jobs(store, by_hand):
+    """By the index of times; attempts from the last one on, so far as is said."""
+    plan = lines_of(by_hand, "ended_by_minute")
+    index = "SEARCH jobpool_jobs USING INDEX jobpool_jobs_succeeded (finished_at_ms>?)"
+    assert index in plan
+    assert not [line for line in plan if "FOR ORDER BY" in line]
+
+
 @pytest.mark.parametrize(
     ("name", "index"),
     [
@@ -46,6 +54,20 @@ def lines_of(connection, name):
         ("leases_of", "jobpool_jobs_leased (supervisor=?)"),
         ("leased_jobs", "jobpool_jobs_leased"),
         ("count_leases", "jobpool_jobs_leased (supervisor=?)"),
+        ("ids_of_key", "jobpool_jobs_key (kind>?)"),
+        ("ids_of_key", "jobpool_jobs_key (kind=? AND key=?)"),
+        ("look_newest", "jobpool_jobs USING INTEGER PRIMARY KEY (rowid<?)"),
+        ("look_matching", "j USING INTEGER PRIMARY KEY (rowid=?)"),
+        ("look_records", "j USING INTEGER PRIMARY KEY (rowid=?)"),
+        *(
+            (name, f"jobpool_jobs_{state}")
+            for name in ("look_states", "look_tally")
+            for state in ("pending", "waiting", "runnable", "leased", "dead")
+        ),
+        *(
+            ("look_ended", f"jobpool_jobs_{state} (finished_at_ms<?)")
+            for state in ("succeeded", "dead", "quarantined", "canceled")
+        ),
         ("cancel_requests", "jobpool_jobs_asked_to_stop (supervisor=?)"),
         ("key_holders", "jobpool_jobs_key (kind=? AND key=?)"),
         ("unique_holders", "jobpool_jobs_unique (kind=? AND unique_text=?)"),
@@ -100,6 +122,7 @@ def lines_of(connection, name):
         ("join_lanes", "jobpool_jobs_in_lane (lane=?)"),
         ("open_lanes", "jobpool_lanes_open (pool=? AND kind=?)"),
         ("lanes_look", "jobpool_lanes_opening (open_at_ms>?)"),
+        ("lanes_opening", "jobpool_lanes_opening (open_at_ms>?)"),
         ("open_due_lanes", "jobpool_lanes_opening (open_at_ms>? AND open_at_ms<?)"),
         ("free_lanes", "jobpool_lanes_blocked (blocked_by=?)"),
         ("wanted_buckets", "jobpool_lanes_blocked (blocked_by=?)"),
@@ -113,6 +136,16 @@ def lines_of(connection, name):
         ("waiting_of_tenant", "jobpool_jobs_of_tenant (tenant=?)"),
         ("ended_lately", "jobpool_jobs_succeeded (finished_at_ms>?)"),
         ("held_for", "jobpool_lanes_opening (open_at_ms>?)"),
+        ("due_alerts", "jobpool_alerts_next (next_at_ms<?)"),
+        ("count_endings", "jobpool_jobs_succeeded (finished_at_ms>?)"),
+        ("count_endings", "jobpool_jobs_dead (finished_at_ms>?)"),
+        ("count_endings", "jobpool_jobs_quarantined (finished_at_ms>?)"),
+        ("stuck_flows", "jobpool_flows_open"),
+        ("stuck_flows", "jobpool_jobs_of_flow_step (step=?)"),
+        ("asking_steps", "jobpool_flows_open"),
+        ("asking_steps", "jobpool_steps_left (flow=?)"),
+        ("open_incidents", "jobpool_incidents_open"),
+        ("ended_incidents", "jobpool_incidents_ended"),
     ],
 )
 def test_each_search_uses_its_index(store, by_hand, name, index):
@@ -158,6 +191,7 @@ def is_table_scan(line):
         "insert_attempts",
         "get_job",
         "get_payload",
+        "get_trace",
         "get_output",
         "show_running",
         "find_jobs",

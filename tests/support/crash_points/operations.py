@@ -35,6 +35,7 @@ from jobpool.operations.queue import Pause, Restored
 from jobpool.operations.selection import Selection
 from jobpool.sandbox.runs.run_directory import remove_run
 from jobpool.store.move import source as move_source
+from jobpool.store.records.alerts import AlertEvent, AlertState, Found, Turn
 from jobpool.store.sqlite.connection.database import BULK_BYTES
 from jobpool.store.sqlite.result_parts import PART_BYTES
 from jobpool.store.statements.named_sql import load_migrations
@@ -183,6 +184,30 @@ def _report(store, granted, requests, failures):
     """Say how an attempt's requests have ended."""
     said = RequestReport("stripe", "", granted.token, requests, failures)
     return store.report_requests([said])
+
+
+def _find_wrong(store, _given):
+    found = (Found(rule="dead", subject="k", summary="dead"),)
+    turn = Turn(number=0, notes="1", opened=found, receivers=("webhook",))
+    store.take_turn(turn)
+
+
+def _claimed(store):
+    """Return the first alert as its teller knows it, who may be late."""
+    return msgspec.structs.replace(store.alerts()[-1], state=AlertState.SENDING)
+
+
+def _refuse_alert(store, _given):
+    store.settle_alert(_claimed(store), AlertEvent.REFUSED, error="away")
+
+
+def _take_alert(store, _given):
+    store.settle_alert(_claimed(store), AlertEvent.TAKEN)
+
+
+def _find_well(store, _given):
+    turn = Turn(number=1, notes="2", ended=(1,), receivers=("webhook",))
+    store.take_turn(turn)
 
 
 def _settle_metered(store, given):
@@ -369,6 +394,17 @@ OPERATIONS = {
             lambda store, _given: store.lease("run-1", {"cpu": 9}, KINDS),
             lambda store, _given: store.reset_quota("paced"),
             lambda store, _given: store.lease("run-1", {"cpu": 9}, KINDS),
+        ),
+    ),
+    "alerts": Operation(
+        some,
+        (
+            _find_wrong,
+            lambda store, _given: store.claim_alert(["webhook"], 30.0),
+            _refuse_alert,
+            lambda store, _given: store.claim_alert(["webhook"], 30.0),
+            _take_alert,
+            _find_well,
         ),
     ),
     "downstreams": Operation(

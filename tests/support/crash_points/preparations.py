@@ -1,7 +1,9 @@
 """The databases that are interrupted, each with what its operation needs."""
 
 import contextlib
+import functools
 import sqlite3
+import tempfile
 import types
 from pathlib import Path
 from unittest import mock
@@ -55,6 +57,24 @@ def open_at(directory):
     return open_store(f"sqlite:///{directory}/jobs.db", clock=ManualClock())
 
 
+def make_at(directory):
+    """Open the store of an empty directory: a copy of one that this process has made.
+
+    To make it takes most of the time that preparations take.
+    """
+    path = directory / "jobs.db"
+    path.touch(0o600)
+    path.write_bytes(_new_file())
+    return open_at(directory)
+
+
+@functools.cache
+def _new_file():
+    with tempfile.TemporaryDirectory(prefix="jobpool-new-") as made:
+        open_at(Path(made)).close()
+        return Path(made, "jobs.db").read_bytes()
+
+
 def checkpoint_at_once(store):
     """Let each commit of a store copy the whole log into the file."""
     connection = store._database._session.connection
@@ -82,13 +102,13 @@ def nothing(directory):
 
 
 def empty(directory):
-    with contextlib.closing(open_at(directory)) as store:
+    with contextlib.closing(make_at(directory)) as store:
         begin_run(store)
 
 
 def some(directory):
     """Make a run, jobs that are due, will be, and have expired."""
-    with contextlib.closing(open_at(directory)) as store:
+    with contextlib.closing(make_at(directory)) as store:
         begin_run(store, kinds=[kind_record()])
         store.enqueue([new_job(payload=b'{"n":%d}' % n) for n in range(12)])
         store.enqueue([new_job(delay_ms=5), new_job(expires_in_ms=5)])
@@ -139,7 +159,7 @@ def scheduled(directory):
 
 def metered(directory):
     """Have jobs that quotas hold back, some of no lane yet, and some that run."""
-    with contextlib.closing(open_at(directory)) as store:
+    with contextlib.closing(make_at(directory)) as store:
         named = [
             quota("vendor", concurrency=2, per="args.vendor"),
             quota("paced", rate="10/s", burst=12),
@@ -156,7 +176,7 @@ def metered(directory):
 
 def unwell(directory):
     """Have a service that fails, leases of jobs that need it, and a retry budget."""
-    with contextlib.closing(open_at(directory)) as store:
+    with contextlib.closing(make_at(directory)) as store:
         rule = BreakerRule(requests=4, pause_s=1)
         publish(
             store,

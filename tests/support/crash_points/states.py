@@ -123,19 +123,13 @@ def _opened(operation, directory):
 
 def _version_states(versions, base):
     """Yield the states that a migration goes through."""
-    for version in versions:
-        if version == 0:
-            yield from (ABSENT, {"schema": [], "jobpool_meta": []})
-            continue
-        with tempfile.TemporaryDirectory(dir=work_root()) as made:
-            directory = Path(made)
-            if versions[0] == 0:
-                with as_of_version(version):
-                    open_at(directory).close()
-            else:
-                shutil.copytree(base, directory, dirs_exist_ok=True)
-                with as_of_version(version):
-                    open_at(directory).close()
+    with copy_of(base) as directory:
+        for version in versions:
+            if version == 0:
+                yield from (ABSENT, {"schema": [], "jobpool_meta": []})
+                continue
+            with as_of_version(version):
+                open_at(directory).close()
             yield read_state(directory)
 
 

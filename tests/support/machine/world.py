@@ -18,6 +18,7 @@ from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.rules.limits import Limits, PoolLimits
 from jobpool.core.rules.policy import Policy
 from jobpool.core.rules.quotas.definition import Need, Quota
+from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.sandbox.protocol.messages import Done, Raised, Ready, Retire, RunJob
 from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.store.records.jobs import LeaseBatch
@@ -73,6 +74,8 @@ class World:
         kinds: Mapping[str, KindSettings] | None = None,
         quotas: tuple[Quota, ...] = (),
         needs: tuple[Need, ...] = (),
+        schedules: tuple[Declared, ...] = (),
+        details: bool = False,
     ) -> None:
         self.settings = Settings(
             store="sqlite:////tmp/x.db",
@@ -93,12 +96,17 @@ class World:
                 for p in self.settings.pools
             ),
             quotas=quotas,
+            schedules=schedules,
             version="v1",
             base_rss_bytes=20 * MIB,
         )
         self.registries = 0
         self.machine = Machine(
-            self.settings, pid=1, on_registry=self._registry, burst=burst
+            self.settings,
+            pid=1,
+            on_registry=self._registry,
+            burst=burst,
+            details=details,
         )
         self.now_s = 100.0
         self.slept_s = 0.0

@@ -9,6 +9,7 @@ transaction ids tell of every change.
 """
 
 import secrets
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ WITH mine AS (
   FROM pg_class
   WHERE relnamespace = %(schema)s::regnamespace
 )
-SELECT md5(string_agg(fact, ',' ORDER BY fact))
+SELECT sum(hashtextextended(fact, 0)::numeric)::text
 FROM (
   SELECT facts AS fact FROM mine
   UNION ALL
@@ -79,7 +80,7 @@ class _Made(NamedTuple):
 
 
 class Recycler:
-    """Stores of one server, for one test after the other.
+    """Stores of one server, for one test after the other, or several at once.
 
     Args:
         connect: opens a connection of a role that may do everything.
@@ -90,15 +91,18 @@ class Recycler:
         self._connection: psycopg.Connection | None = None
         self._made: dict[str, _Made] = {}
         self._idle: list[str] = []
+        self._turn = threading.Lock()
 
     def take(self) -> str | None:
         """Return the schema of a store that is as new, if there is one."""
-        return self._idle.pop() if self._idle else None
+        with self._turn:
+            return self._idle.pop() if self._idle else None
 
     def learn(self, schema: str) -> None:
         """Remember what a store is like that has just been made."""
-        rows = self._rows(sql.SQL("SELECT name, value FROM {}.meta"), schema)
-        self._made[schema] = _Made(self._catalogue(schema), dict(rows))
+        with self._turn:
+            rows = self._rows(sql.SQL("SELECT name, value FROM {}.meta"), schema)
+            self._made[schema] = _Made(self._catalogue(schema), dict(rows))
 
     def give_back(self, schema: str) -> bool:
         """Empty a store; return False if it must be dropped.
@@ -106,15 +110,16 @@ class Recycler:
         Raises:
             psycopg.errors.LockNotAvailable: a transaction in it was forgotten.
         """
-        made = self._made.get(schema)
-        if made is None:
-            return False
-        if self._catalogue(schema) != made.catalogue:
-            del self._made[schema]
-            return False
-        self._empty(schema, made)
-        self._idle.append(schema)
-        return True
+        with self._turn:
+            made = self._made.get(schema)
+            if made is None:
+                return False
+            if self._catalogue(schema) != made.catalogue:
+                del self._made[schema]
+                return False
+            self._empty(schema, made)
+            self._idle.append(schema)
+            return True
 
     def disconnect(self) -> None:
         """Let the server stop."""

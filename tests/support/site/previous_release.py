@@ -1,5 +1,6 @@
 """The previous release, built from this repository's history, to run beside it."""
 
+import compileall
 import io
 import os
 import subprocess
@@ -15,7 +16,7 @@ COMMIT = "5c045b6e6936d1ca7e814d705c0232a701a47e78"
 """The last commit before stores had formats: its code reads the schema's version when
 it opens a store, and never again."""
 ROOT = Path(__file__).parents[3]
-_CACHE = Path(sys.prefix) / "previous-release" / COMMIT
+_CACHE = Path(sys.prefix) / "previous-release" / f"{COMMIT[:12]}-compiled"
 """Beside the packages that it was built with; a few megabytes."""
 
 
@@ -58,3 +59,5 @@ def _build(folder):
     (wheel,) = (folder / "wheel").glob("jobpool-*.whl")
     with zipfile.ZipFile(wheel) as package:
         package.extractall(folder / "package")  # noqa: S202 - we have just built it
+    # Else each of its processes compiles all of it for itself.
+    compileall.compile_dir(folder / "package", quiet=2)

@@ -23,6 +23,7 @@ from jobpool.cli.root import cli
 from jobpool.core.jobs.job import FINISHED, NewJob
 from jobpool.sandbox.runs.run_directory import read_slots
 from jobpool.store.opening import open_store
+from support.site.nursery import nursery, suits
 from support.store.new_file import place_new_file
 from support.waiting import wait_until
 
@@ -80,9 +81,12 @@ class Witness(NamedTuple):
 class Supervisor:
     """One supervisor process."""
 
-    def __init__(self, folder, flags, *, env, logs, before=()):
+    def __init__(self, folder, flags, *, env, logs, before=(), nursed=False):
         self.log = logs / f"log.{uuid.uuid4().hex[:8]}"
         with self.log.open("wb") as log:
+            if nursed:
+                self.process = nursery().bear(flags, cwd=folder, env=env, log=log)
+                return
             self.process = subprocess.Popen(
                 [*before, sys.executable, "-m", "jobpool", *flags],
                 cwd=folder,
@@ -183,13 +187,22 @@ class Site:
 
     # -- supervisors ---------------------------------------------------------------
 
-    def launch(self, *flags, env=None):
-        """Start a supervisor with exactly these flags; do not wait for it."""
+    def launch(self, *flags, env=None, nursed=False):
+        """Start a supervisor with exactly these flags; do not wait for it.
+
+        From its command line, unless it is to be *nursed*: forked from a process that
+        has imported what it needs.
+        """
         own = {k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")}
         own |= {MARKER: self.marker, **DEFAULTS, **(env or {})}
         words = [str(flag) for flag in flags]
         supervisor = Supervisor(
-            self.folder, words, env=own, logs=self.logs, before=self.before
+            self.folder,
+            words,
+            env=own,
+            logs=self.logs,
+            before=self.before,
+            nursed=nursed,
         )
         self.supervisors.append(supervisor)
         return supervisor
@@ -198,21 +211,23 @@ class Site:
         """Start a supervisor that logs everything, and wait until it is ready."""
         self._place_store()
         log = ("--log-format", "json", "--log-level", "debug")
-        supervisor = self.launch("--pools", pools, *log, *flags, env=env)
+        nursed = not self.before and suits(env or {})
+        words = ("--pools", pools, *log, *flags)
+        supervisor = self.launch(*words, env=env, nursed=nursed)
         supervisor.wait_ready()
         return supervisor
 
     def processes(self):
         """Return the pids of all processes that a supervisor here has started."""
-        own = {supervisor.pid for supervisor in self.supervisors}
+        own = {str(supervisor.pid) for supervisor in self.supervisors}
         marker = f"{MARKER}={self.marker}".encode()
         return [
-            int(path.name)
-            for path in Path("/proc").iterdir()
-            if path.name.isdigit()
-            and int(path.name) not in own
-            and marker in _read(path / "environ").split(b"\0")
-            and is_alive(int(path.name))
+            int(pid)
+            for pid in os.listdir("/proc")  # noqa: PTH208 - a path for each takes longer
+            if pid.isdigit()
+            and pid not in own
+            and marker in _read(f"/proc/{pid}/environ").split(b"\0")
+            and is_alive(int(pid))
         ]
 
     def children(self):
@@ -379,6 +394,7 @@ def is_alive(pid):
 def _read(path):
     """Return a file of /proc, nothing when its process is gone."""
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
+            return file.read()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return b""

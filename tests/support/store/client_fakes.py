@@ -73,7 +73,7 @@ class FakeStore:
         self.batches.append((len(jobs), connection))
         return [self._add(job) for job in jobs]
 
-    def payload(self, job_id):
+    def payload(self, job_id, connection=None):
         return self.jobs[job_id - 1].payload
 
     def _add(self, job):
@@ -98,7 +98,7 @@ class FakeStore:
     def flow_of(self, _job_id):
         """No job is of a flow."""
 
-    def get(self, job_id):
+    def get(self, job_id, connection=None):
         self.get_calls += 1
         return self.stored.get(job_id)
 
@@ -109,7 +109,7 @@ class FakeStore:
     def cancel(self, ids):
         return self._move(ids, (JobState.RUNNABLE,), JobState.CANCELED)
 
-    def revive(self, ids, states):
+    def revive(self, ids, states, memory_bytes=None):
         return self._move(ids, states, JobState.RUNNABLE)
 
     def _move(self, ids, states, to):

@@ -34,6 +34,22 @@ def test_the_list_has_every_page_below_its_group():
     assert COLOUR not in answer.output
 
 
+@pytest.mark.parametrize("name", ["roles.sql", "postgres/roles.sql"])
+def test_a_ready_made_file_is_printed_as_it_is(name):
+    """So that psql can read it: whoever has installed a wheel has no repository."""
+    answer = run("--file", name)
+    assert answer.exit_code == Exit.OK
+    assert answer.output == pages.ready_made()["postgres/roles.sql"].read_text()
+    assert "CREATE ROLE" in answer.output
+
+
+def test_an_unknown_file_is_refused_with_those_that_there_are():
+    answer = run("--file", "grants.sql")
+    assert answer.exit_code == Exit.USAGE
+    for name in pages.ready_made():
+        assert name in answer.output
+
+
 def test_a_page_is_plain_text_in_a_pipe():
     """As it is in the file, so that grep, an editor and a program can read it."""
     answer = run("start")
@@ -120,7 +136,7 @@ def test_a_misspelt_page_is_answered_with_the_nearest():
     """With all pages, if none is similar."""
     answer = run("strat")
     assert answer.exit_code == Exit.USAGE
-    assert "the manual has no page 'strat'; did you mean 'start'?" in answer.output
+    assert "no page 'strat'; did you mean 'start'? (to search all" in answer.output
     assert "expected one of " in run("zzzzz").output
     assert run("../../errors").exit_code == Exit.USAGE
 

@@ -7,14 +7,16 @@ import pytest
 from rich.console import Console
 
 from jobpool.cli import output
-from jobpool.cli.jobs.records import decoded
 from jobpool.cli.launch.progress_bar import BurstBar
-from jobpool.cli.output import ago, print_rows, tick_object, tick_words
+from jobpool.cli.output import print_rows, tick_object
 from jobpool.core.events.jobs import JobEnded, JobSucceeded
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.safe_text import lines, one_line
 from jobpool.store.records.schedules import JobTick
+from jobpool.words.figures import ago
+from jobpool.words.jobs.values import decoded
+from jobpool.words.schedules import tick_words
 
 
 def test_lines_keep_breaks_and_nothing_else_of_control():

@@ -31,6 +31,7 @@ MODULES = [
 MIB = 1_048_576
 
 SAID = {
+    "Command": {"result_bytes": 65536},
     "SupervisorStopped": {"how": "drained"},
     "Run": {"format": 4},
     "NewFlow": {"failure": "fail"},
@@ -60,6 +61,18 @@ SAID = {
         "keep_output": "failed",
         "breaker_after": 5,
     },
+    "AlertSettings": {
+        "store_s": 60,
+        "no_supervisor_s": 120,
+        "oldest_age_s": 600,
+        "depth": 100,
+        "dead": 1,
+        "quarantined": 1,
+        "failure_rate": 3,
+        "ratio": 0.1,
+        "missed_ticks_s": 300,
+        "stuck_flows_s": 3600,
+    },
     "Retention": {
         "succeeded_s": 7 * 86_400,
         "canceled_s": 7 * 86_400,
@@ -76,6 +89,7 @@ SAID = {
         "result_max_bytes": MIB,
         "memory_admission": "observed",
         "app_timeout_s": 60.0,
+        "traces_sample": 1.0,
         "lease_ttl_s": 60.0,
         "unknown_for_s": 600.0,
         "probation_s": 10.0,

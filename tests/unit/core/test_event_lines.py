@@ -5,6 +5,12 @@ import json
 import pytest
 
 from jobpool.core.event_lines import LINE_MAX_BYTES, human_line, json_line
+from jobpool.core.events.alerts import (
+    AlertNotSent,
+    IncidentEnded,
+    IncidentOpened,
+    NotWatched,
+)
 from jobpool.core.events.event import Event, Level
 from jobpool.core.events.flow import (
     DownstreamClosed,
@@ -50,12 +56,16 @@ from jobpool.core.events.schedules import (
 )
 from jobpool.core.events.supervisor import (
     Alarm,
+    Beside,
     IsolationReduced,
     LeaseFenced,
     LeaseRegained,
     LinesDropped,
     MetricsRefused,
+    ReportsDropped,
+    RestartNeeded,
     RunReclaimed,
+    SpansDropped,
     StaleSettlement,
     StoreBack,
     StoreConcern,
@@ -124,6 +134,13 @@ LINES = [
         ],
     ),
     (Alarm(at_ms=0, text="look"), ["alarm", "look"]),
+    (
+        RestartNeeded(at_ms=0, settings=("[alerts]", "[traces] otlp")),
+        [
+            "[alerts], [traces] otlp changed",
+            "in force after a restart; until then as they were at the start",
+        ],
+    ),
     (
         RunReclaimed(
             at_ms=0, run_id="r", host="h", pid=7, handed_back=1, lost=2, killed=3
@@ -200,6 +217,46 @@ LINES = [
         ["lease renewed again", "jobs are leased again, after 10s"],
     ),
     (
+        SpansDropped(at_ms=0, spans=3, reason="refused"),
+        ["traces … 3 spans dropped", "refused"],
+    ),
+    (
+        ReportsDropped(at_ms=0, reports=3, reason="refused"),
+        ["sentry … 3 reports dropped", "refused"],
+    ),
+    (
+        IncidentOpened(at_ms=0, rule="dead", subject="k", summary="3 jobs of k died"),
+        ["alert dead", "3 jobs of k died"],
+    ),
+    (
+        IncidentEnded(
+            at_ms=0, rule="dead", subject="k", summary="3 jobs died", lasted_s=90.2
+        ),
+        ["alert dead is over", "after 1m30s", "3 jobs died"],
+    ),
+    (
+        AlertNotSent(
+            at_ms=0,
+            alert="7-opened",
+            receiver="webhook",
+            reason="x.example:443 said 503",
+            again_in_s=10.0,
+        ),
+        [
+            "alert 7-opened was not sent",
+            "webhook: x.example:443 said 503",
+            "next try in 10s",
+        ],
+    ),
+    (
+        AlertNotSent(at_ms=0, alert="7-opened", receiver="command", reason="x"),
+        ["alert 7-opened was not sent", "command: x", "it is not tried again"],
+    ),
+    (
+        NotWatched(at_ms=0, reason="the store cannot be reached"),
+        ["the queue is not watched", "the store cannot be reached"],
+    ),
+    (
         MetricsRefused(at_ms=0, reason="127.0.0.1:9464: Address already in use"),
         [
             "metrics cannot be served at 127.0.0.1:9464: Address already in use",
@@ -216,7 +273,7 @@ LINES = [
         ),
         [
             "jobs of unknown kinds are waiting",
-            "a (2 jobs, oldest 1m00s), b (1 jobs, oldest 500ms)",
+            "a (2 jobs, oldest 1m00s), b (1 job, oldest 500ms)",
             "no handler here; deploy the application that has them",
         ],
     ),
@@ -501,6 +558,27 @@ LINES = [
         ],
     ),
     (
+        JobSnoozed(
+            at_ms=0,
+            id=5,
+            kind="a",
+            slot="io/1",
+            attempt=2,
+            snoozes=7,
+            throttles=2,
+            delay_s=30.0,
+            reason="throttled by stripe",
+        ),
+        [
+            "job 5 snoozed",
+            "io/1",
+            "attempt 2",
+            "a",
+            "throttled by stripe, again in 30s",
+            "throttled 2 of 20 times in a row",
+        ],
+    ),
+    (
         JobCompleted(at_ms=0, id=5, token=9),
         ["job 5 succeeded", "completed by its own transaction"],
     ),
@@ -628,9 +706,10 @@ def test_every_event_has_a_case_here():
     known = {type(event) for event, _ in LINES}
     core = {
         one
-        for one in (*Event.__subclasses__(), *JobFailure.__subclasses__())
+        for base in (Event, JobFailure, Beside)
+        for one in base.__subclasses__()
         if one.__module__.startswith("jobpool.core")
-        and one is not JobFailure
+        and one not in {JobFailure, Beside}
         and one.level > Level.NOTSET  # those are in no log
     }
     assert core == known
@@ -661,4 +740,4 @@ def test_twenty_unknown_kinds_are_named(kinds, more):
     """The rest is counted."""
     unknown = tuple(UnknownKind(f"k{n}", 1, 2.0) for n in range(kinds))
     line = human_line(UnknownKinds(at_ms=0, kinds=unknown))
-    assert f"k19 (1 jobs, oldest 2s){more}  no handler here" in line
+    assert f"k19 (1 job, oldest 2s){more}  no handler here" in line

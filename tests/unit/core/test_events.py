@@ -10,7 +10,7 @@ from jobpool.core.event_lines import LINE_MAX_BYTES, human_line, iso_time, json_
 from jobpool.core.events.event import Event, Level
 from jobpool.core.events.jobs import JobDead, JobEnded, JobFailure, JobQuarantined
 from jobpool.core.events.pools import ChildEnded, ChildStarted
-from jobpool.core.events.supervisor import Alarm, UnknownKind, UnknownKinds
+from jobpool.core.events.supervisor import Alarm, Beside, UnknownKind, UnknownKinds
 from jobpool.core.jobs.budget import Budget, Spent
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
@@ -67,8 +67,10 @@ def _members(wanted):
 
 ALL = [
     one
-    for one in (*Event.__subclasses__(), *JobFailure.__subclasses__())
-    if one is not JobFailure and one.level > Level.NOTSET  # those are in no log
+    for base in (Event, JobFailure, Beside)
+    for one in base.__subclasses__()
+    if one not in {JobFailure, Beside}
+    and one.level > Level.NOTSET  # those are in no log
 ]
 
 
@@ -107,6 +109,7 @@ def test_the_json_line_has_every_field():
         "counters_reset": False,
         "duration_s": None,
         "peak_rss_bytes": None,
+        "trace_id": None,
     }
 
 
@@ -114,6 +117,10 @@ def test_the_names_of_events_are_as_agreed():
     """Names are an interface: what people alert on does not change by accident."""
     assert {kind.name for kind in ALL} == {
         "alarm",
+        "alert_not_sent",
+        "incident_ended",
+        "incident_opened",
+        "not_watched",
         "child_ended",
         "child_started",
         "isolation_reduced",
@@ -151,6 +158,9 @@ def test_the_names_of_events_are_as_agreed():
         "schedule_paused",
         "schedule_refused",
         "schedules_changed",
+        "reports_dropped",
+        "restart_needed",
+        "spans_dropped",
         "stale_settlement",
         "store_back",
         "store_concern",
@@ -209,7 +219,7 @@ def test_thousands_of_unknown_kinds_are_one_short_line():
     """The first few are named and the rest is counted."""
     kinds = tuple(UnknownKind(f"shop.kind{n}", 1, 2.0) for n in range(5000))
     line = human_line(UnknownKinds(at_ms=AT, kinds=kinds))
-    assert "shop.kind0 (1 jobs, oldest 2s)" in line
+    assert "shop.kind0 (1 job, oldest 2s)" in line
     assert "and 4980 more" in line
     assert len(line) < 1500
 

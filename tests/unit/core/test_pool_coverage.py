@@ -37,7 +37,11 @@ def report(pools: str) -> AppReport:
     [
         ("cpu io", "cpu io", []),
         ("cpu io", "cpu", []),
-        ("cpu io", "", []),
+        (
+            "cpu io",
+            "",
+            ["pool cpu is used by no kind of the application; it has none", "pool io"],
+        ),
         ("cpu", "cpu io io", ["pools left to other supervisors: io (2 kinds)"]),
         ("io", "gpu cpu io", ["left to other supervisors: cpu (1 kind), gpu (1 kind)"]),
         (

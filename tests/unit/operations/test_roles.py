@@ -13,7 +13,8 @@ from jobpool.operations.principal import Role
 MAY = {
     "viewer": set(),
     "operator": {
-        *("cancel", "retry", "release", "replay", "enqueue", "pause", "resume"),
+        *("cancel", "retry", "release", "replay", "reveal", "enqueue"),
+        *("pause", "resume", "stop"),
         *("schedules put", "schedules pause", "schedules resume", "schedules run"),
         *("schedules backfill", "quotas set", "quotas reset"),
         *("tenants set", "tenants remove"),
@@ -26,7 +27,8 @@ MAY = {
         ),
     },
     "admin": {
-        *("cancel", "retry", "release", "replay", "enqueue", "pause", "resume"),
+        *("cancel", "retry", "release", "replay", "reveal", "enqueue"),
+        *("pause", "resume", "stop"),
         *("schedules put", "schedules pause", "schedules resume", "schedules run"),
         *("schedules backfill", "quotas set", "quotas reset"),
         *("tenants set", "tenants remove", "schedules remove"),

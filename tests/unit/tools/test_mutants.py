@@ -1,6 +1,9 @@
 """scripts/mutants: which faults it makes, and what it reports."""
 
 import ast
+import json
+import os
+import subprocess
 import sys
 import tomllib
 from collections import Counter
@@ -10,6 +13,7 @@ import pytest
 
 TOP = Path(__file__).parents[3]
 LIB = TOP / "scripts" / "lib"
+TWO_IS_TWO = "tests/test_sums.py::test_two"
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +123,33 @@ def test_two_equal_lines_are_two_mutants(mutants):
     keys = [change.key for change in mutants.change.numbered(kinds)]
     assert len(set(keys)) == len(keys) == 2
     assert [change.key for change in mutants.change.numbered(moved)] == keys
+
+
+def test_a_judge_tells_a_fault_from_none(tmp_path):
+    """In a copy: what is tried there is not what others import."""
+    for name in ("src", "tests"):
+        tmp_path.joinpath(name).mkdir()
+    tmp_path.joinpath("tests/support").symlink_to(TOP / "tests" / "support")
+    tmp_path.joinpath("src/sums.py").write_text("TWO = 2\n")
+    test = "from sums import TWO\n\n\ndef test_two():\n    assert TWO == 2\n"
+    tmp_path.joinpath("tests/test_sums.py").write_text(test)
+    trials = [
+        {"file": "src/sums.py", "stages": [[TWO_IS_TWO]], "s_max": 60.0}
+        | {"source": source, "nth": 1_000_000_000 + nth}
+        for nth, source in enumerate(("TWO = 3\n", "TWO = 2\n"))
+    ]
+    path = os.pathsep.join(map(str, (tmp_path / "src", TOP / "src", LIB)))
+    ran = subprocess.run(
+        [sys.executable, "-m", "mutants.judge", str(tmp_path)],
+        input="".join(json.dumps(one) + "\n" for one in trials),
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, "MUTANTS_POSTGRES": '["", "", ""]'},
+        check=True,
+    )
+    faulty, whole = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert (faulty["verdict"], faulty["seen_by"]) == ("killed", TWO_IS_TWO)
+    assert whole["verdict"] == "survived"
 
 
 def test_another_clone_continues_where_one_has_stopped(mutants, tmp_path):

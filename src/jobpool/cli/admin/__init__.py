@@ -1,5 +1,5 @@
 """Commands about a whole queue: migrate, move, prune, erase, pause, reclaim, restored.
 
-May import: cli.context, cli.exits, cli.flags, cli.jobs, cli.machine, cli.output,
-cli.terminal, core, operations, store, supervisor. One file is one command.
+May import: cli.context, cli.exits, cli.flags, cli.jobs, cli.output, cli.terminal, core,
+monitoring, operations, store, supervisor, words. One file is one command.
 """

@@ -9,12 +9,12 @@ import click
 
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.exits import Exit
-from jobpool.cli.flags import JobName, json_flag, note_flag, store_flags
+from jobpool.cli.flags import JobName, Name, json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.known_names import note_slips
 from jobpool.cli.jobs.selection import id_of
 from jobpool.cli.jobs.state_names import StateChoice
-from jobpool.cli.output import counted, print_json, print_line
+from jobpool.cli.output import print_json, print_line
 from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.safe_text import one_line
 from jobpool.core.units import duration_s
@@ -23,6 +23,7 @@ from jobpool.operations.erasure import Erase, Survey, belongings, unfinished_wor
 from jobpool.operations.selection import Selection
 from jobpool.store.protocol import Store
 from jobpool.store.records.operating import Filter
+from jobpool.words.figures import counted
 
 ELSEWHERE = (
     "copies elsewhere are not reached: backups, replicas, logs, and what the "
@@ -40,7 +41,9 @@ ELSEWHERE = (
     type=JobName(),
     help="This job, by its number or ref; may be repeated.",
 )
-@click.option("--kind", metavar="KIND", help="The jobs of this kind.")
+@click.option(
+    "--kind", type=Name("kind"), metavar="KIND", help="The jobs of this kind."
+)
 @click.option(
     "--older-than",
     metavar="TIME",

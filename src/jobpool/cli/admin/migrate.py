@@ -7,10 +7,11 @@ import msgspec
 
 from jobpool.cli.context import opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags
-from jobpool.cli.output import print_json, print_line, print_table, seconds, size
+from jobpool.cli.output import print_json, print_line, print_table
 from jobpool.cli.terminal.lasting import lasting
 from jobpool.core.config.load import client_settings
 from jobpool.store.statements.migration import MigrationPlan
+from jobpool.words.figures import seconds, size
 
 
 @click.command()

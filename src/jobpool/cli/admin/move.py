@@ -7,9 +7,10 @@ from types import ModuleType
 import click
 
 from jobpool.cli.flags import json_flag
-from jobpool.cli.output import counted, print_json, print_line
+from jobpool.cli.output import print_json, print_line
 from jobpool.cli.terminal.lasting import lasting
 from jobpool.errors import ConfigError
+from jobpool.words.figures import counted
 
 
 @click.command()

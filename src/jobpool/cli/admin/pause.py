@@ -9,14 +9,15 @@ from typing import Any, TypeVar
 import click
 
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.flags import force_flag, json_flag, note_flag, store_flags
+from jobpool.cli.flags import Name, force_flag, json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.known_names import check_known
-from jobpool.cli.output import ago, print_json, print_line
+from jobpool.cli.output import print_json, print_line
 from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.core.event_lines import iso_time
 from jobpool.core.units import duration_s
 from jobpool.operations.queue import Pause, Resume
+from jobpool.words.figures import ago
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -55,6 +56,7 @@ def _which(command: C) -> C:
         click.option(
             "--pool",
             "pools",
+            type=Name("pool"),
             multiple=True,
             metavar="NAME",
             help="The jobs of this pool.",
@@ -62,6 +64,7 @@ def _which(command: C) -> C:
         click.option(
             "--kind",
             "kinds",
+            type=Name("kind"),
             multiple=True,
             metavar="KIND",
             help="The jobs of this kind.",

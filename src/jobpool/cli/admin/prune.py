@@ -9,13 +9,14 @@ from jobpool.cli.context import opened, own_sources
 from jobpool.cli.flags import json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.state_names import StateChoice
-from jobpool.cli.output import counted, print_json, print_line
+from jobpool.cli.output import print_json, print_line
 from jobpool.cli.terminal.lasting import lasting
 from jobpool.core.config.load import retention_of
 from jobpool.core.config.settings import RETENTION_COUNT_MAX, Retention
 from jobpool.core.jobs.job import FINISHED, JobState
 from jobpool.core.units import duration_s
 from jobpool.operations.queue import Prune
+from jobpool.words.figures import counted
 
 
 @click.command()

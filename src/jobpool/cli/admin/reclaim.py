@@ -7,12 +7,13 @@ import click
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
-from jobpool.cli.output import counted, print_json, print_line
+from jobpool.cli.output import print_json, print_line
 from jobpool.core.event_lines import human_line, json_line
 from jobpool.core.events.event import Event
 from jobpool.operations.queue import Reclaim
 from jobpool.store.protocol import Store
 from jobpool.store.records.runs import Run
+from jobpool.words.figures import counted
 
 
 @click.command()

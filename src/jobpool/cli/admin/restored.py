@@ -15,26 +15,20 @@ import msgspec
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
-from jobpool.cli.jobs.times import since_ms
-from jobpool.cli.machine.presence import holder
-from jobpool.cli.output import (
-    counted,
-    encodable,
-    heading,
-    print_json,
-    print_line,
-    print_table,
-)
+from jobpool.cli.output import encodable, heading, print_json, print_line, print_table
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.job import UNFINISHED
 from jobpool.core.rules.repairs.restoring import age_s, ids_after, tokens_after
 from jobpool.core.units import show_duration
 from jobpool.errors import UsageError
+from jobpool.monitoring.looking.presence import holder
 from jobpool.operations.queue import Restored
 from jobpool.store.protocol import Store
 from jobpool.store.records.operating import Filter
 from jobpool.store.records.reading import UnfinishedRow
 from jobpool.store.records.runs import Position, Run
+from jobpool.words.figures import counted
+from jobpool.words.moments import since_ms
 
 if TYPE_CHECKING:
     from jobpool.supervisor.maintenance.restored_runs import Fate

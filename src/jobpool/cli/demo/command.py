@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.live import Live
 
+from jobpool.cli.demo.dashboard import shown
 from jobpool.cli.demo.orders.command import orders
 from jobpool.cli.demo.place import place_of
 from jobpool.cli.demo.progress import Progress
@@ -31,7 +32,7 @@ from jobpool.cli.output import console
 from jobpool.core.clock import SystemClock
 from jobpool.core.config.load import configure, read_sources
 from jobpool.errors import UsageError
-from jobpool.sandbox.system.procfs import require_linux
+from jobpool.sandbox.system.platform import require_linux
 from jobpool.store.opening import open_store
 from jobpool.store.records.operating import Filter
 
@@ -56,6 +57,9 @@ _CLOCK = SystemClock()
     help="Work on at most N modules and N package files; default all and 5,000.",
 )
 @click.option("--keep", is_flag=True, help="Keep the directory.")
+@click.option(
+    "--dashboard", is_flag=True, help="Show it in a browser too; prints the link."
+)
 @click.pass_context
 def demo(
     ctx: click.Context,
@@ -65,6 +69,7 @@ def demo(
     pools: str,
     files: int | None,
     keep: bool,
+    dashboard: bool,
 ) -> None:
     """Watch hostile jobs being contained while honest ones finish.
 
@@ -77,14 +82,17 @@ def demo(
         return
     require_linux()
     _check_pools(pools)
-    with place_of(directory, keep=keep) as place:
+    screen = Console(stderr=True, highlight=False)
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(place_of(directory, keep=keep))
         work = prepare(place, files)
-        screen = Console(stderr=True, highlight=False)
         screen.print(
             f"{place}: {work.jobs:,} jobs stored, {len(work.hostile_ids)} of them "
             "hostile",
             soft_wrap=True,
         )
+        if dashboard:
+            stack.enter_context(shown(place, screen))
         report = _report(work, *_run(work, pools, live(screen)))
         kept = keep or directory is not None or bool(report.problems)
         print_report(console(), report, kept=kept)

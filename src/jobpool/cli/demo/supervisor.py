@@ -76,7 +76,7 @@ class Supervisor:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_drain_with_parent,  # noqa: PLW1509 - one thread so far
+                preexec_fn=end_with_parent,  # noqa: PLW1509 - one thread so far
             )
         self._family_peak_bytes = 0
 
@@ -172,5 +172,6 @@ def _left(directory: Path) -> list[int]:
     return sorted(left - {os.getpid()})
 
 
-def _drain_with_parent() -> None:
+def end_with_parent() -> None:
+    """Have the kernel send SIGTERM to this process when its parent is gone."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,6 +1,6 @@
 """Commands that explain: check, doctor, status.
 
-May import: cli.context, cli.exits, cli.flags, cli.jobs, cli.machine, cli.output,
-cli.terminal, core, manual, operations, sandbox, store, supervisor. One file is one
-command.
+May import: cli.context, cli.exits, cli.flags, cli.machine, cli.output, cli.terminal,
+core, manual, monitoring, operations, sandbox, store, supervisor, words.
+One file is one command.
 """

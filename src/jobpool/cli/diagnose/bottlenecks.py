@@ -7,21 +7,14 @@ from typing import Any
 
 import msgspec
 
-from jobpool.cli.output import (
-    ago,
-    heading,
-    print_line,
-    print_table,
-    seconds,
-    size,
-)
+from jobpool.cli.output import heading, print_line, print_table
 from jobpool.core.rules.run_report import (
-    HostReport,
     KindReport,
     ReportRow,
-    StoreReport,
 )
 from jobpool.core.rules.waits import WaitRow
+from jobpool.words.figures import ago, seconds, size
+from jobpool.words.hosts import host_words, store_words
 
 
 def summary(reports: Sequence[ReportRow], now_ms: int) -> list[dict[str, Any]]:
@@ -104,10 +97,10 @@ def print_signals(reports: Sequence[ReportRow], now_ms: int) -> None:
     heading("HOSTS")
     for row in reports:
         when = ago(row.at_ms, now_ms) or ""
-        print_line(f"{row.host}, {row.pid}", *_of_host(row.report.host), when)
+        print_line(f"{row.host}, {row.pid}", *host_words(row.report.host), when)
     heading("STORE (as supervisors see it)")
     for row in reports:
-        print_line(f"{row.host}, {row.pid}", *_of_store(row.report.store))
+        print_line(f"{row.host}, {row.pid}", *store_words(row.report.store))
     kinds = merged_kinds(reports)
     if kinds:
         heading("ENDS (of the last minute)")
@@ -139,38 +132,6 @@ def merged_kinds(reports: Sequence[ReportRow]) -> dict[str, KindReport]:
                 holds=before.holds or one.holds,
             )
     return kinds
-
-
-def _of_host(host: HostReport) -> tuple[str, ...]:
-    pressures = [
-        f"{name} {value:.0f} %"
-        for name, value in (
-            ("cpu", host.cpu_pressure),
-            ("memory", host.memory_pressure),
-            ("io", host.io_pressure),
-        )
-        if value is not None
-    ]
-    return (
-        f"cpu {host.cpu_busy:.0%} busy".replace("%", " %"),
-        f"pressure {', '.join(pressures)}" if pressures else "",
-        f"{size(host.available_bytes)} free",
-        f"swap {size(host.swap_used_bytes)}" if host.swap_used_bytes else "",
-        "SWAPPING" if host.swapping else "",
-    )
-
-
-def _of_store(store: StoreReport) -> tuple[str, ...]:
-    commits = "no commits lately"
-    if store.commit_p50_ms is not None:
-        commits = f"commits {store.commit_p50_ms:g} ms, P99 {store.commit_p99_ms:g} ms"
-    return (
-        commits,
-        "" if store.lock_waits is None else f"{store.lock_waits} wait for locks",
-        ""
-        if store.connections is None
-        else f"{store.connections} of {store.connections_max} connections",
-    )
 
 
 def print_waits(rows: Sequence[WaitRow]) -> None:

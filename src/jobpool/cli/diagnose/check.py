@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,38 +32,40 @@ from jobpool.cli.diagnose.schedules import (
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import LaunchFlags, launch_flags
 from jobpool.cli.machine.resources import memory_bytes
-from jobpool.cli.output import (
-    counted,
-    encodable,
-    heading,
-    print_json,
-    print_line,
-    print_table,
-)
+from jobpool.cli.output import encodable, heading, print_json, print_line, print_table
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX
 from jobpool.core.config.effective_limits import KindLimit, kind_limits
 from jobpool.core.config.kinds import unknown_kinds
 from jobpool.core.config.layers import misspelled_variables
 from jobpool.core.config.load import Configuration, refuse_other_store
-from jobpool.core.config.settings import Settings
+from jobpool.core.config.settings import AlertSettings, Settings
+from jobpool.core.config.sources import DEFAULT
 from jobpool.core.events.sentences import parts
 from jobpool.core.pool_coverage import pool_events
 from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
 from jobpool.store.records.schedules import ScheduleRow
+from jobpool.words.figures import counted
 
 _SQLITE = "sqlite:///"
 
 
 @click.command()
+@click.option(
+    "--all",
+    "is_all",
+    is_flag=True,
+    help="Print settings that have their plain default as well, as --json does.",
+)
 @launch_flags
 @click.pass_obj
-def check(group: LaunchFlags, /, **flags: Any) -> None:
+def check(group: LaunchFlags, /, *, is_all: bool, **flags: Any) -> None:
     """Check configuration, application and store; start nothing.
 
-    Prints every setting in force and where it comes from, the quotas and who needs
-    them, and when the schedules that the application declares come next.
+    Prints the settings that are set or follow from this machine, and where each comes
+    from, the limits of each kind, the quotas and who needs them, and when the schedules
+    that the application declares come next.
     """
     given = LaunchFlags(**flags).over(group)
     configuration = configuration_of(given)
@@ -75,6 +79,8 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
         problems += unknown_kinds(configuration.settings, report, published)
     remarks = [*misspelled_variables(os.environ), *report.warnings]
     remarks += [*quotas.remarks, *_over_memory(configuration)]
+    remarks += _untold(configuration.settings.alerts)
+    remarks += _not_installed(configuration.settings)
     for event in pool_events(configuration.settings, report, at_ms=0):
         remarks.append("; ".join(parts(event)))
     stored = _stored_schedules(configuration, given)
@@ -92,7 +98,7 @@ def check(group: LaunchFlags, /, **flags: Any) -> None:
         for said in (*declared_objects(quotas), *outlook_objects(schedules)):
             print_json(encodable(said))
     else:
-        _print(configuration, limits)
+        _print(configuration, limits, is_all=is_all)
         print_declared(quotas)
         print_outlooks(schedules)
         for remark in remarks:
@@ -149,6 +155,45 @@ def _over_memory(configuration: Configuration) -> Iterator[str]:
         )
 
 
+def _untold(alerts: AlertSettings | None) -> Iterator[str]:
+    """Yield remarks on alerts that nobody would hear, or believe."""
+    if alerts is None:
+        return
+    if alerts.webhook is None and alerts.command is None:
+        yield (
+            "[alerts]: the queue is watched, but nobody is told; set webhook or "
+            "command, or look at `jobpool alerts`"
+        )
+    if alerts.secret_file is not None:
+        try:
+            Path(alerts.secret_file).read_bytes()
+        except OSError as exc:
+            yield (
+                f"[alerts] secret_file {alerts.secret_file}: {exc.strerror}; here no "
+                "webhook would be sent"
+            )
+    elif alerts.webhook is not None:
+        yield "[alerts]: its webhooks are not signed; see: jobpool manual alerts"
+
+
+_EXTRAS = {
+    "metrics_listen": ("[metrics] listen", "prometheus_client", "metrics"),
+    "traces_otlp": ("[traces] otlp", "opentelemetry", "otel"),
+    "sentry": ("[sentry] dsn", "sentry_sdk", "sentry"),
+}
+"""Settings that take more packages, by field: their names, a module, the extra."""
+
+
+def _not_installed(settings: Settings) -> Iterator[str]:
+    """Yield remarks on packages without which a start is refused."""
+    for field, (name, module, extra) in _EXTRAS.items():
+        if getattr(settings, field) is not None and find_spec(module) is None:
+            yield (
+                f"{name}: here a start would be refused, since it needs what is not "
+                f"installed: pip install 'jobpool[{extra}]'"
+            )
+
+
 def _stored_schedules(
     configuration: Configuration, flags: LaunchFlags
 ) -> Sequence[ScheduleRow] | None:
@@ -164,21 +209,34 @@ def _stored_schedules(
         return store.schedules()
 
 
-def _print(configuration: Configuration, limits: list[KindLimit]) -> None:
+_ALWAYS = re.compile(r"store|app|pools\.[^.]+\.size|timeout|memory")
+"""Settings and limits of kinds that are printed though they have their default."""
+
+
+def _print(
+    configuration: Configuration, limits: list[KindLimit], *, is_all: bool
+) -> None:
+    """Print what is in force; if not all, without what has its plain default."""
     file = configuration.file
     print_line(f"configuration  {file.path if file else 'no file, defaults only'}")
-    print_table(
-        ("SETTING", "VALUE", "FROM"),
-        (
-            (name, value.shown, value.origin)
-            for name, value in configuration.values.items()
-        ),
-    )
+    settings = [
+        (name, value.shown, value.origin)
+        for name, value in configuration.values.items()
+        if is_all or value.origin != DEFAULT or _ALWAYS.fullmatch(name)
+    ]
+    print_table(("SETTING", "VALUE", "FROM"), settings)
+    if left := len(configuration.values) - len(settings):
+        many = counted(left, "setting")
+        print_line(f"not shown: {many} at their defaults; see jobpool check --all")
     if limits:
         heading("KINDS")
         print_table(
             ("KIND", "POOL", "LIMIT", "VALUE", "FROM"),
-            ((li.kind, li.pool, li.name, li.shown, li.origin) for li in limits),
+            (
+                (li.kind, li.pool, li.name, li.shown, li.origin)
+                for li in limits
+                if is_all or li.origin != DEFAULT or _ALWAYS.fullmatch(li.name)
+            ),
         )
 
 

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from jobpool.cli.context import opened, own_sources
+from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.diagnose.kernel_features import Fact, Verdict, kernel_facts
 from jobpool.cli.diagnose.quotas import differing
 from jobpool.cli.exits import Exit
@@ -23,11 +23,16 @@ from jobpool.cli.output import cell, encodable, print_json, print_line, print_ta
 from jobpool.cli.terminal.lasting import lasting
 from jobpool.core.config.layers import misspelled_variables
 from jobpool.core.config.load import Sources, store_of
-from jobpool.core.units import show_size
+from jobpool.core.units import show_duration, show_size
 from jobpool.errors import StoreError
+from jobpool.monitoring.looking.waits import STRAY
 from jobpool.store.protocol import Store
 from jobpool.store.records.runs import CapacityFact
 
+_CLOCK_S_MAX = 5.0
+"""Clocks that are further apart are worth a word."""
+_STRAYS_MAX = 10
+"""So many jobs are named."""
 _SQLITE = "sqlite:///"
 
 
@@ -101,10 +106,12 @@ def _store_facts(sources: Sources) -> list[Fact]:
         with opened(sources) as store:
             facts += [_judged(*item) for item in store.describe().items()]
             facts.append(_runs_fact(store))
+            facts += _clock_facts(store)
             facts += [
                 Fact("quotas", remark, Verdict.NOTE)
                 for remark in differing(store.differing_quotas())
             ]
+            facts += map(_stray_fact, store.strays(_STRAYS_MAX))
             with lasting("measure the store"):
                 facts += map(_capacity_fact, store.capacity(memory_bytes()))
     except StoreError as exc:
@@ -134,6 +141,24 @@ def _capacity_fact(found: CapacityFact) -> Fact:
         return Fact(found.name, found.seen, figures=found.figures)
     value = f"{found.seen}; {found.concern}"
     return Fact(found.name, value, Verdict.NOTE, found.figures)
+
+
+def _stray_fact(job_id: int) -> Fact:
+    words = f"job {job_id} waits for ever: {STRAY}; end it: jobpool cancel {job_id}"
+    return Fact("waiting jobs", words, Verdict.NOTE)
+
+
+def _clock_facts(store: Store) -> list[Fact]:
+    """Say whether this host's clock is not the store's, by which all goes."""
+    ahead_s = (now_ms() - store.clock_ms()) / 1000
+    if abs(ahead_s) < _CLOCK_S_MAX:
+        return []
+    how = f"{show_duration(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'}"
+    words = (
+        f"this host's is {how} the store's: leases and schedules go by that one, ages "
+        "and times that are shown here may go by this one; set the clock"
+    )
+    return [Fact("clock", words, Verdict.NOTE)]
 
 
 def _runs_fact(store: Store) -> Fact:

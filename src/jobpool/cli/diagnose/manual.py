@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import ClassVar
 
 import click
@@ -76,16 +77,22 @@ class _Page(Markdown):
 @click.option(
     "--search", is_flag=True, help="Find the lines that contain all these words."
 )
+@click.option("--file", "name", help="Print a ready-made file, such as roles.sql.")
 @json_flag
-def manual(*, words: Sequence[str], search: bool, as_json: bool) -> None:
+def manual(
+    *, words: Sequence[str], search: bool, name: str | None, as_json: bool
+) -> None:
     """Show the manual's list of pages, or the page TOPIC.
 
     \b
     jobpool manual                       the pages, one line each
     jobpool manual tuning                one page
     jobpool manual --search soft limit   all lines with both words
+    jobpool manual --file roles.sql      a file to start from
     """  # noqa: D301 - click wants the character itself
-    if search:
+    if name is not None:
+        click.echo(_file(name).read_text("utf-8"), nl=False)
+    elif search:
         _search(" ".join(words), as_json=as_json)
     elif len(words) > 1:
         raise click.UsageError(
@@ -118,8 +125,8 @@ def _show(topic: str, *, as_json: bool) -> None:
     known = [entry.topic for entry in pages.entries()]
     if topic not in known:
         raise click.UsageError(
-            f"the manual has no page {one_line(topic, 60)!r}; {nearest(topic, known)}. "
-            f"To search all pages: jobpool manual --search {one_line(topic, 60)}"
+            f"the manual has no page {one_line(topic, 60)!r}; {nearest(topic, known)} "
+            f"(to search all pages: jobpool manual --search {one_line(topic, 60)})"
         )
     text = pages.text_of(topic)
     if as_json:
@@ -130,6 +137,22 @@ def _show(topic: str, *, as_json: bool) -> None:
         click.echo_via_pager(rendered(text, width))
     else:
         click.echo(text, nl=False)
+
+
+def _file(name: str) -> Path:
+    """Return a ready-made file by its name, or by the last part of that.
+
+    Raises:
+        UsageError: there is none.
+    """
+    known = pages.ready_made()
+    found = [key for key in known if name in (key, key.rpartition("/")[2])]
+    if len(found) != 1:
+        raise click.UsageError(
+            f"no ready-made file is called {one_line(name, 60)!r}; there are "
+            f"{', '.join(known)}"
+        )
+    return known[found[0]]
 
 
 def rendered(text: str, width: int) -> str:

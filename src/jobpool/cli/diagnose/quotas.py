@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jobpool.cli.jobs.quota_words import costs_words, numbers_words
-from jobpool.cli.output import counted, heading, print_line, print_table
+from jobpool.cli.output import heading, print_line, print_table
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.config.quotas import needs_of, published_limits, remarks
 from jobpool.core.config.settings import Settings
+from jobpool.core.rules.quotas.breaker import BreakerState
 from jobpool.core.rules.quotas.definition import Limits, Need, Quota
 from jobpool.errors import ConfigError
-from jobpool.store.records.quotas import QuotaRow
+from jobpool.store.records.quotas import BucketRow, QuotaRow
+from jobpool.words.figures import counted
+from jobpool.words.quotas import costs_words, numbers_words
 
 _SHOWN_MAX = 10
 
@@ -39,7 +41,8 @@ def print_summary(rows: Sequence[QuotaRow], blocked: int) -> None:
             "which: jobpool show ID"
         )
     said = differing({row.name: row.differing for row in rows if row.differing})
-    if not waiting and not said:
+    down = [row for row in rows if row.bucket is not None and _is_down(row.bucket)]
+    if not waiting and not said and not down:
         return
     heading("QUOTAS")
     if waiting:
@@ -59,8 +62,17 @@ def print_summary(rows: Sequence[QuotaRow], blocked: int) -> None:
         print_line(f"why and until when: jobpool quotas {waiting[0].name}")
     if len(waiting) > _SHOWN_MAX:
         print_line(f"and {len(waiting) - _SHOWN_MAX:,} more: jobpool quotas")
+    for row in down:
+        why = "" if row.bucket is None else row.bucket.reason
+        print_line(f"OPEN: quota {row.name}: {why}", f"jobpool quotas {row.name}")
     for remark in said:
         print_line(f"DIFFERENT: {remark}")
+
+
+def _is_down(bucket: BucketRow) -> bool:
+    """Say whether its service fails, and is left alone or tried by one job."""
+    found = bucket.service
+    return found is not None and found.state is not BreakerState.CLOSED
 
 
 def _limits(quota: Quota | None) -> str | None:

@@ -6,18 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jobpool.cli.output import (
-    clock_time,
-    counted,
-    heading,
-    print_line,
-    print_table,
-    schedule_pause_words,
-)
+from jobpool.cli.output import heading, print_line, print_table
 from jobpool.core.event_lines import iso_time
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.operations.schedules import Outlook, outlook, state_of
 from jobpool.store.records.schedules import ScheduleRow
+from jobpool.words.figures import clock_time, counted
+from jobpool.words.pauses import schedule_pause_words
 
 _SHOWN = 3
 _PAUSES_MAX = 10

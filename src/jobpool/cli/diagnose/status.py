@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -10,25 +10,20 @@ from typing import Any
 import click
 import msgspec
 
-from jobpool.cli.context import now_ms, opened, own_sources
+from jobpool.cli.context import opened, own_sources
 from jobpool.cli.diagnose import bottlenecks
 from jobpool.cli.diagnose import quotas as quotas_of
 from jobpool.cli.diagnose import schedules as schedules_of
+from jobpool.cli.diagnose.incidents import print_open
 from jobpool.cli.diagnose.usage import KindUsage, print_figures, print_usage, usage_of
 from jobpool.cli.flags import json_flag, store_flags
-from jobpool.cli.jobs.state_names import RETRYABLE
-from jobpool.cli.machine.presence import why_not_alive
 from jobpool.cli.output import (
-    ago,
-    counted,
     encodable,
     heading,
-    pause_words,
     print_json,
     print_line,
     print_rows,
     print_table,
-    seconds,
 )
 from jobpool.cli.terminal.again import again
 from jobpool.core.formats import feature_of
@@ -36,16 +31,25 @@ from jobpool.core.jobs.job import Job, JobState
 from jobpool.core.rules.circuit_breaker import BreakerState, Saved
 from jobpool.core.rules.run_report import ReportRow
 from jobpool.core.units import duration_s
+from jobpool.monitoring.alerts.messages import facts_of
+from jobpool.monitoring.looking.cheapest import Cheapest, cheapest
+from jobpool.monitoring.looking.presence import why_silent
+from jobpool.sandbox.system.platform import IS_LINUX
 from jobpool.store.protocol import Store
+from jobpool.store.records.alerts import Incident
 from jobpool.store.records.jobs import MisfitRow, SuspectRow
 from jobpool.store.records.operating import PauseRow
 from jobpool.store.records.quotas import FullRow, QuotaRow
 from jobpool.store.records.reading import FigureRow, StatRow, WaitingRow
 from jobpool.store.records.runs import Formats, Run
 from jobpool.store.records.schedules import ScheduleRow
+from jobpool.words.figures import ago, counted, seconds
+from jobpool.words.jobs.states import RETRYABLE
+from jobpool.words.pauses import pause_words
 
 WHY_S = 3600.0
 _LEASED_MAX = 10_000
+_INCIDENTS_MAX = 20
 _EVERY, _EVERY_MIN_S = "2s", 0.1
 _BLOCKED = "blocked"
 """Runnable, but for a quota."""
@@ -61,10 +65,12 @@ class _Status(msgspec.Struct, frozen=True):
     """Everything that the command reads, at one moment."""
 
     url: str
+    now_ms: int
+    """The store's clock: this host's may be wrong."""
     runs: list[Run]
     formats: Formats
     not_alive: Mapping[str, str]
-    """By run: what shows that its supervisor is not alive; "": nothing does."""
+    """By run: why its supervisor serves nobody; "": it does."""
     stats: list[StatRow]
     waiting: list[WaitingRow]
     full: list[FullRow]
@@ -74,6 +80,7 @@ class _Status(msgspec.Struct, frozen=True):
     suspects: list[SuspectRow]
     misfits: list[MisfitRow]
     breakers: list[Saved]
+    incidents: list[Incident]
     reports: list[ReportRow]
     figures: list[FigureRow]
     usage: list[KindUsage]
@@ -140,18 +147,19 @@ def _show(
     else:
         _print(seen, figures=figures)
         if signals:
-            bottlenecks.print_signals(seen.reports, now_ms())
+            bottlenecks.print_signals(seen.reports, seen.now_ms)
         if why:
             bottlenecks.print_waits(waits)
 
 
 def _read_status(store: Store, *, figures: bool) -> _Status:
-    runs, root, now = store.open_runs(), store.run_root, now_ms()
+    runs, root, now = store.open_runs(), store.run_root, store.clock_ms()
     return _Status(
         url=store.url,
+        now_ms=now,
         runs=runs,
         formats=store.formats(),
-        not_alive={run.id: why_not_alive(root, run, now) for run in runs},
+        not_alive={run.id: why_silent(root, run, now) for run in runs},
         stats=store.stats(),
         waiting=store.waiting(),
         full=store.full(),
@@ -161,6 +169,7 @@ def _read_status(store: Store, *, figures: bool) -> _Status:
         suspects=store.suspects(),
         misfits=store.misfits(),
         breakers=store.breakers(),
+        incidents=store.incidents(limit=_INCIDENTS_MAX),
         reports=store.run_reports(),
         figures=store.figures() if figures else [],
         usage=usage_of(store.sketches()) if figures else [],
@@ -169,7 +178,7 @@ def _read_status(store: Store, *, figures: bool) -> _Status:
 
 
 def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
-    now = now_ms()
+    now = seen.now_ms
     whole: dict[str, Any] = {
         "store": seen.url,
         "supervisors": [
@@ -198,7 +207,7 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
             }
             for run in seen.formats.held_back_by
         ],
-        "cheapest_to_end": found[0].id if (found := _cheapest(seen, now)) else None,
+        "cheapest_to_end": found.run.id if (found := _cheapest(seen, now)) else None,
         "pools": {pool: dict(states) for pool, states in _by_pool(seen).items()},
         "waiting": [msgspec.to_builtins(row) for row in seen.waiting],
         "full": [msgspec.to_builtins(row) for row in seen.full],
@@ -218,6 +227,10 @@ def _object(seen: _Status, *, figures: bool) -> dict[str, Any]:
         "suspects": [msgspec.to_builtins(row) for row in seen.suspects],
         "misfits": [msgspec.to_builtins(row) for row in seen.misfits],
         "reports": bottlenecks.summary(seen.reports, now),
+        "incidents": [
+            {"id": row.id, "summary": row.summary, **facts_of(row)}
+            for row in seen.incidents
+        ],
         "crashing_kinds": [msgspec.to_builtins(row) for row in seen.breakers],
     }
     if figures:
@@ -259,14 +272,15 @@ def _by_pool(seen: _Status) -> dict[str, dict[str, int]]:
 
 
 def _print(seen: _Status, *, figures: bool) -> None:
-    now = now_ms()
+    now = seen.now_ms
     print_line(f"store  {seen.url}")
     for one in seen.pauses:
         if not one.name:
             what = "PAUSED: nothing starts"
             print_line(what, pause_words(one, now), "jobpool resume --all")
     if not seen.runs:
-        print_line("no supervisor is running; start one: jobpool --pools cpu=4,io=16")
+        start = "jobpool --pools cpu=4,io=16" if IS_LINUX else "jobpool dev"
+        print_line(f"no supervisor is running; start one: {start}")
     for run in seen.runs:
         sizes = " ".join(f"{name}={text}" for name, text in run.pools.items())
         print_line(
@@ -275,8 +289,9 @@ def _print(seen: _Status, *, figures: bool) -> None:
             _runs(run),
             f"heartbeat {ago(run.heartbeat_at_ms, now)}",
             f"up {seconds((now - run.started_at_ms) / 1000)}",
+            "" if run.is_isolated else "ISOLATES NOTHING: jobpool dev",
             "OUTDATED: takes no more jobs" if run.format < seen.formats.least else "",
-            f"NOT ALIVE: {why}" if (why := seen.not_alive[run.id]) else "",
+            f"SILENT: {why}" if (why := seen.not_alive[run.id]) else "",
         )
     _print_cheapest(seen, now)
     for run in seen.formats.held_back_by:
@@ -284,6 +299,7 @@ def _print(seen: _Status, *, figures: bool) -> None:
             f"{feature_of(seen.formats.wanted)} wait for {run.label}",
             "upgrade or stop it",
         )
+    print_open(seen.incidents, now)
     pools = _by_pool(seen)
     if pools:
         heading("POOLS")
@@ -314,32 +330,18 @@ def _print(seen: _Status, *, figures: bool) -> None:
         print_usage(seen.usage)
 
 
+def _cheapest(seen: _Status, now: int) -> Cheapest | None:
+    living = [run for run in seen.runs if not seen.not_alive[run.id]]
+    return cheapest(living, seen.leased, now)
+
+
 def _print_cheapest(seen: _Status, now: int) -> None:
-    if (cheapest := _cheapest(seen, now)) is not None:
-        run, running, work_s = cheapest
+    if (found := _cheapest(seen, now)) is not None:
+        run, running, work_s = found
         print_line(
             f"cheapest to end: supervisor {run.pid} on {run.host}",
             f"{running} running, {seconds(work_s)} of work" if running else "idle",
         )
-
-
-def _cheapest(seen: _Status, now: int) -> tuple[Run, int, float] | None:
-    """Return the supervisor whose end interrupts the least work; None: there is one.
-
-    Returns:
-        It, how many attempts it runs, and for how long they have run together.
-    """
-    living = [run for run in seen.runs if not seen.not_alive[run.id]]
-    if len(living) < 2:  # noqa: PLR2004 - there is a choice from two on
-        return None
-    running: Counter[str] = Counter()
-    work_s: defaultdict[str, float] = defaultdict(float)
-    for job in seen.leased:
-        if job.supervisor is not None and job.started_at_ms is not None:
-            running[job.supervisor] += 1
-            work_s[job.supervisor] += max(0, now - job.started_at_ms) / 1000
-    run = min(living, key=lambda one: (work_s[one.id], running[one.id]))
-    return run, running[run.id], work_s[run.id]
 
 
 def _runs(run: Run) -> str:
@@ -361,7 +363,7 @@ def _print_suspects_and_breakers(seen: _Status) -> None:
             print_line(
                 f"kind {kind.kind}",
                 counted(kind.jobs, "job"),
-                f"the first {ago(kind.since_ms, now_ms())}",
+                f"the first {ago(kind.since_ms, seen.now_ms)}",
                 "deploy the application version that they are for",
             )
     held = [one for one in seen.breakers if one.state is not BreakerState.CLOSED]

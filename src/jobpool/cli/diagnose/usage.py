@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from jobpool.cli.output import console, heading, print_table, seconds, size
+from jobpool.cli.output import console, heading, print_table
 from jobpool.core.rules.usage.sketch import Counts, Measure, Quantile, quantile
 from jobpool.store.records.reading import FigureRow, SketchRow, merged
+from jobpool.words.figures import seconds, size
 
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _WIDTH = 110

@@ -36,7 +36,7 @@ def operating(store: Store, action: Action, done: Done | None = None) -> Done:
     except (JobpoolError, KeyboardInterrupt):
         # To enqueue again would store the first jobs twice; their ids are printed.
         if done.jobs and not isinstance(action, Enqueue):
-            of = f" of {done.matched}" if done.matched else ""
+            of = f" of {done.matched}" if done.matched and not done.is_counting else ""
             click.echo(
                 f"note: it ended early: {done.jobs}{of} jobs were changed, the others "
                 "are as they were; give the same command again to go on",
@@ -54,5 +54,5 @@ def _bar(action: Action, done: Done) -> AbstractContextManager[None]:
 
 def _far(action: Action, done: Done) -> tuple[int, int | None]:
     """Return how many jobs were changed, and of how many, if that is known before."""
-    is_known = done.matched and not isinstance(action, Enqueue)
-    return done.jobs, done.matched if is_known else None
+    is_open = done.is_counting or isinstance(action, Enqueue)
+    return done.jobs, None if is_open else done.matched or None

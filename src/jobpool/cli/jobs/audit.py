@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -11,19 +11,13 @@ import msgspec
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import JobName, json_flag, store_flags
 from jobpool.cli.jobs.selection import id_of
-from jobpool.cli.jobs.times import since_ms
-from jobpool.cli.output import (
-    ago,
-    clock_time,
-    counted,
-    encodable,
-    print_json,
-    print_rows,
-)
+from jobpool.cli.output import encodable, print_json, print_rows
 from jobpool.core.event_lines import iso_time
-from jobpool.core.units import show_duration
 from jobpool.operations.trail.entries import Entry, entries, target_of
-from jobpool.store.records.operating import AuditFilter, AuditRow
+from jobpool.store.records.operating import AuditFilter
+from jobpool.words.figures import ago, clock_time, counted
+from jobpool.words.moments import since_ms
+from jobpool.words.trail import changes_words, target_words
 
 _MAYBE = "may include this job"
 _COLUMNS = ("AT", "WHO", "FROM", "ACTION", "JOBS", "TARGET", "NOTE")
@@ -102,7 +96,7 @@ def audit_lines(listed: Sequence[Entry], now_ms: int) -> Iterator[str]:
             ago(row.at_ms, now_ms),
             f"{counted(row.jobs, 'job')}{'' if entry.is_certain else f', {_MAYBE}'}",
             row.origin,
-            _changes(row),
+            changes_words(row),
             row.note,
         )
         yield "  ".join(filter(None, parts))
@@ -111,7 +105,9 @@ def audit_lines(listed: Sequence[Entry], now_ms: int) -> Iterator[str]:
 def _cells(entry: Entry) -> tuple[Any, ...]:
     row = entry.row
     maybe = "" if entry.is_certain else f"({_MAYBE})"
-    target = "  ".join(filter(None, (_words(target_of(row)), _changes(row), maybe)))
+    target = "  ".join(
+        filter(None, (target_words(target_of(row)), changes_words(row), maybe))
+    )
     return (
         clock_time(row.at_ms),
         row.who,
@@ -121,26 +117,3 @@ def _cells(entry: Entry) -> tuple[Any, ...]:
         target,
         row.note,
     )
-
-
-def _changes(row: AuditRow) -> str:
-    """Return the paths of the arguments that were changed."""
-    return f"changed {row.changed}" if row.changed else ""
-
-
-def _words(target: Mapping[str, Any]) -> str:
-    """Return a target as words: kind shop.pay  states dead  ids 1-500."""
-    parts = []
-    for name, value in target.items():
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if name.endswith("_ms") and is_number:
-            parts.append(f"{name.removesuffix('_ms')} {iso_time(value)}")
-        elif name.endswith("_s") and is_number:
-            parts.append(f"{name.removesuffix('_s')} {show_duration(value)}")
-        elif value is True:
-            parts.append(name)
-        elif isinstance(value, list):
-            parts.append(f"{name} {', '.join(map(str, value))}")
-        else:
-            parts.append(f"{name} {value}")
-    return "  ".join(parts)

@@ -7,6 +7,7 @@ application enqueues.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,13 +18,12 @@ import click
 import msgspec
 
 from jobpool.cli.context import configured, has_app, opened, own_sources
-from jobpool.cli.flags import json_flag, note_flag, store_flags
+from jobpool.cli.flags import Name, json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
-from jobpool.cli.jobs.arguments.checker import Checker, encoded
-from jobpool.cli.jobs.arguments.stamp import Stamp
-from jobpool.cli.jobs.times import moment_ms
 from jobpool.cli.output import print_json, print_line
 from jobpool.client.declare.options import read_debounce
+from jobpool.client.payload.published.checker import Checker, encoded
+from jobpool.client.payload.published.stamp import Stamp
 from jobpool.core.application.handler_spec import (
     INTERNAL_PREFIX,
     check_kind,
@@ -32,6 +32,7 @@ from jobpool.core.application.handler_spec import (
 from jobpool.core.config.layers import nearest
 from jobpool.core.config.load import Sources, client_settings
 from jobpool.core.jobs.job import PRIORITY_MAX, PRIORITY_MIN, Enqueued, NewJob
+from jobpool.core.jobs.trace import trace_in
 from jobpool.core.rules.quotas.definition import Need, Quota
 from jobpool.core.units import duration_s
 from jobpool.errors import (
@@ -43,13 +44,14 @@ from jobpool.errors import (
 from jobpool.operations.action import Done
 from jobpool.operations.queue import Enqueue
 from jobpool.store.protocol import Store
+from jobpool.words.moments import moment_ms
 
 _BATCH = 1000
 _STDIN = "-"
 
 
 @click.command()
-@click.argument("kind")
+@click.argument("kind", type=Name("kind"))
 @click.argument("arguments", nargs=-1, metavar="[ARGS-JSON]...")
 @click.option(
     "--run-in", metavar="TIME", help="Start no earlier than this long from now: 5m."
@@ -85,8 +87,18 @@ _STDIN = "-"
     metavar="TIME",
     help="Postpone it no longer than this after it was created; default 1m.",
 )
-@click.option("--tenant", metavar="NAME", help="Tenant that the job belongs to.")
-@click.option("--pool", metavar="NAME", help="Pool to run in; default the kind's own.")
+@click.option(
+    "--tenant",
+    type=Name("tenant"),
+    metavar="NAME",
+    help="Tenant that the job belongs to.",
+)
+@click.option(
+    "--pool",
+    type=Name("pool"),
+    metavar="NAME",
+    help="Pool to run in; default the kind's own.",
+)
 @click.option(
     "--force", is_flag=True, help="Accept a kind that no supervisor knows yet."
 )
@@ -151,6 +163,7 @@ def enqueue(
                     kind=kind,
                     pool=target,
                     payload=encoded(given, most, what),
+                    trace=trace_in(os.environ),
                     **times,
                 ),
                 given,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import click
 import msgspec
 
+from jobpool.cli.context import opened, own_sources
 from jobpool.core.config.layers import nearest
 from jobpool.core.config.pools import named_kinds, named_pools
 from jobpool.core.config.sources import Sources
@@ -16,6 +17,8 @@ from jobpool.errors import ConfigError
 from jobpool.store.protocol import Store
 from jobpool.store.records.operating import Filter
 
+COMPLETED_MAX = 50
+"""So many jobs are offered to a shell: the newest."""
 _SLIPS = ("pool", "kind")
 
 
@@ -110,3 +113,25 @@ _KNOWN: Mapping[str, Callable[[Store, Sources], set[str]]] = {
     "tenant": _tenants,
     "quota": _quotas,
 }
+
+
+def completions(
+    what: str, store: str | None, config: str | None
+) -> list[tuple[str, str]]:
+    """Return the names that there are, or the newest jobs, each with words about it.
+
+    Args:
+        what: ``pool``, ``kind``, ``tenant``, ``quota`` or ``job``.
+        store: what ``--store`` says, if it is given.
+        config: likewise.
+
+    Raises:
+        JobpoolError: the configuration is wrong, or the store cannot be read.
+    """
+    sources = own_sources(store, config)
+    with opened(sources) as found:
+        if what == "job":
+            jobs = found.find(Filter(), COMPLETED_MAX)
+            return [(str(job.id), f"{job.state} {one_line(job.kind)}") for job in jobs]
+        names = sorted(_KNOWN[what](found, sources))
+    return [(name, "") for name in names]

@@ -18,27 +18,20 @@ from jobpool.cli.flags import (
     unredacted_flag,
 )
 from jobpool.cli.jobs.known_names import note_slips
-from jobpool.cli.jobs.records import decoded, job_object, running_s
+from jobpool.cli.jobs.records import job_object
 from jobpool.cli.jobs.selection import chosen, flow_id_of
-from jobpool.cli.jobs.state_names import STATES, StateChoice
-from jobpool.cli.output import (
-    ago,
-    encodable,
-    print_json,
-    print_rows,
-    print_table,
-    seconds,
-    size,
-)
-from jobpool.core.jobs.job import Attempt, Job, JobState
-from jobpool.core.safe_text import one_line
+from jobpool.cli.jobs.state_names import StateChoice
+from jobpool.cli.output import encodable, print_json, print_rows, print_table
+from jobpool.core.application.redaction import HIDDEN
+from jobpool.core.jobs.job import Attempt, Job
 from jobpool.operations.redaction import Redactor
 from jobpool.operations.selection import matching
 from jobpool.store.protocol import Store
-from jobpool.store.records.operating import Filter
+from jobpool.store.records.reading import GroupRow
+from jobpool.words.figures import ago, seconds, size
+from jobpool.words.jobs.line import memory_bytes, news, ran_s
+from jobpool.words.jobs.states import STATES
 
-_PROGRESS_MAX = 24
-"""Characters of a handler's progress shown in its job's line."""
 _GROUPS = ("kind", "state", "outcome", "error_class", "reason")
 
 
@@ -91,6 +84,8 @@ def list_jobs(
     pool: str | None,
     tenant: str | None,
     since: str | None,
+    outcome: str | None,
+    error_class: str | None,
     key: str | None,
     flow: int | str | None,
     limit: int,
@@ -103,17 +98,25 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     which = chosen(
-        states=states, kind=kind, pool=pool, tenant=tenant, since=since, key=key
+        states=states,
+        kind=kind,
+        pool=pool,
+        tenant=tenant,
+        since=since,
+        outcome=outcome,
+        error_class=error_class,
+        key=key,
     )
     sources = own_sources(store, config)
     with opened(sources) as found:
         if flow is not None:
             which = msgspec.structs.replace(which, flow=flow_id_of(found, flow))
-        if group_by:
-            _print_groups(found, which, group_by, limit=limit, as_json=as_json)
-            return
         kinds = found.kinds()
         redactor = Redactor(found, kinds, is_off=unredacted)
+        if group_by:
+            rows = _redacted(found.groups(which), redactor, group_by)
+            _print_groups(rows, group_by, limit=limit, as_json=as_json)
+            return
         if as_json:
             maxima = {record.kind: record.max_attempts for record in kinds}
             for stored in matching(found, which, states, limit):
@@ -158,45 +161,6 @@ def _print_rows(listed: Sequence[Job]) -> None:
     )
 
 
-def _is_running(job: Job) -> bool:
-    return job.state is JobState.LEASED
-
-
-def _ran(job: Job, now: int) -> str | None:
-    """Show how long its last attempt ran, or has been running."""
-    if _is_running(job):
-        return seconds(running_s(job, now))
-    return seconds(job.duration_s)
-
-
-def _memory(job: Job, _now: int) -> str | None:
-    return size(job.rss_bytes if _is_running(job) else job.peak_rss_bytes)
-
-
-def _progress(job: Job) -> str:
-    """Show what the handler reports; a number from 0 to 1 as a percentage."""
-    if job.progress is None:
-        return ""
-    value = decoded(job.progress)
-    if isinstance(value, float) and 0 <= value <= 1:
-        return f"progress {value:.0%}"
-    return f"progress {one_line(msgspec.json.encode(value).decode(), _PROGRESS_MAX)}"
-
-
-def _reason(job: Job, now: int) -> str:
-    """Return when it runs next, then the reason for its state."""
-    reason = job.reason or job.error_class or ""
-    if job.replaced_by is not None:
-        return "; ".join(filter(None, (f"replaced by job {job.replaced_by}", reason)))
-    if _is_running(job):
-        before = f"before: {reason}" if reason else ""
-        return "; ".join(filter(None, (_progress(job), before)))
-    if job.state is JobState.PENDING:
-        due = ago(job.run_at_ms, now) if job.run_at_ms > now else "as soon as it can"
-        return "; ".join(filter(None, (f"{'again ' * bool(job.attempt)}{due}", reason)))
-    return reason
-
-
 _COLUMNS: tuple[tuple[str, Callable[[Job, int], Any]], ...] = (
     ("ID", lambda job, _: job.id),
     ("STATE", lambda job, _: job.shown_state),
@@ -204,17 +168,36 @@ _COLUMNS: tuple[tuple[str, Callable[[Job, int], Any]], ...] = (
     ("POOL", lambda job, _: job.pool),
     ("ATTEMPT", lambda job, _: job.attempt),
     ("CREATED", lambda job, now: ago(job.created_at_ms, now)),
-    ("RAN", _ran),
-    ("MEMORY", _memory),
-    ("REASON", _reason),
+    ("RAN", lambda job, now: seconds(ran_s(job, now))),
+    ("MEMORY", lambda job, _: size(memory_bytes(job))),
+    ("REASON", news),
 )
 
 
+def _redacted(
+    rows: Sequence[GroupRow], redactor: Redactor, names: Sequence[str]
+) -> list[GroupRow]:
+    """Hide the reasons of kinds that hide something: only a job tells which part."""
+    shown = [
+        msgspec.structs.replace(row, reason=HIDDEN)
+        if row.reason is not None and redactor.may_hide(row.kind)
+        else row
+        for row in rows
+    ]
+    if "reason" in names and shown != [*rows]:
+        click.echo(
+            "note: kinds that redact arguments have their reasons counted as one; "
+            "--unredacted tells them apart",
+            err=True,
+        )
+    return shown
+
+
 def _print_groups(
-    store: Store, which: Filter, names: Sequence[str], *, limit: int, as_json: bool
+    rows: Sequence[GroupRow], names: Sequence[str], *, limit: int, as_json: bool
 ) -> None:
     counts: Counter[tuple[str | None, ...]] = Counter()
-    for row in store.groups(which):
+    for row in rows:
         counts[tuple(getattr(row, name) for name in names)] += row.jobs
     most = counts.most_common(limit)
     rest = len(counts) - len(most), counts.total() - sum(jobs for _, jobs in most)

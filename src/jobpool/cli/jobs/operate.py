@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -20,13 +20,15 @@ from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.known_names import note_slips
 from jobpool.cli.jobs.selection import chosen, id_of
 from jobpool.cli.jobs.state_names import StateChoice
-from jobpool.cli.jobs.times import rate_per_s
-from jobpool.cli.output import counted, print_json, print_line
+from jobpool.cli.output import print_json, print_line
 from jobpool.core.safe_text import one_line
+from jobpool.core.units import size_bytes
 from jobpool.operations.action import Done
 from jobpool.operations.jobs import Cancel, JobsAction, Release, Retry
 from jobpool.operations.selection import Selection
 from jobpool.store.protocol import Store
+from jobpool.words.figures import counted
+from jobpool.words.moments import rate_per_s
 
 C = TypeVar("C", bound=Callable[..., Any])
 _SHOWN_IDS = 5
@@ -96,7 +98,7 @@ class _CanaryWatch:
     def __call__(self, done: Done) -> None:
         text = (
             f"canaries: {len(done.ended)} of {len(done.canaries)} have ended, "
-            f"{len(done.failed)} failed; {done.matched - done.jobs} jobs wait for them"
+            f"{len(done.failed)} failed; {_left(done)} wait for them"
         )
         if text != self._said:
             click.echo(text, err=True)
@@ -112,15 +114,23 @@ def retry(**given: Any) -> None:
 
 
 @click.command()
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    help="Their memory limit from now on, such as 2GiB: more than killed them.",
+)
 @_with_canary
 @_operation(Release)
-def release(**given: Any) -> None:
+def release(*, memory: str | None, **given: Any) -> None:
     """Put quarantined jobs back in line, with fresh counters."""
-    _operate(Release, **given)
+    limit_bytes = None if memory is None else size_bytes(memory, "--memory")
+    _operate(Release, {"memory_bytes": limit_bytes}, **given)
 
 
 def _operate(
     act: type[JobsAction],
+    own: Mapping[str, Any] | None = None,
+    /,
     *,
     ids: tuple[int | str, ...],
     states: tuple[str, ...],
@@ -146,10 +156,10 @@ def _operate(
             "--stop-after-failures counts the canaries: give --canary N as well, with "
             "an N that is not smaller"
         )
-    more: dict[str, Any] = {}
+    more = dict(own or {})
     if canary is not None:
         stop_after = stop_after_failures or 1
-        more = {"canary": canary, "stop_after": stop_after, "on_check": _CanaryWatch()}
+        more |= {"canary": canary, "stop_after": stop_after, "on_check": _CanaryWatch()}
     per_s = rate_per_s(rate) if rate else None
     which = None if ids else chosen(states=shown, **selection)
     sources = own_sources(store, config)
@@ -179,6 +189,12 @@ def _failure(store: Store, job_id: int) -> str:
     return f"job {job_id} is {job.shown_state}: {job.reason or 'without a reason'}"
 
 
+def _left(done: Done) -> str:
+    """Return how many jobs are still to follow; not all of them may be counted yet."""
+    least = "at least " if done.is_counting else ""
+    return f"{least}{counted(done.matched - done.jobs, 'job')}"
+
+
 def _report_canaries(
     act: type[JobsAction], done: Done, failures: Sequence[str]
 ) -> None:
@@ -188,7 +204,7 @@ def _report_canaries(
     if done.is_stopped:
         click.echo(
             f"Error: {len(done.failed)} of {len(done.canaries)} canaries failed; "
-            f"{counted(done.matched - done.jobs, 'job')} stayed as they were. Once the "
+            f"{_left(done)} stayed as they were. Once the "
             "cause is gone, give the same command again: what failed is "
             f"{act.past} again as well",
             err=True,
@@ -230,9 +246,14 @@ def _report(
         dots = ", …" if len(meant) > _SHOWN_IDS else ""
         print_line(f"{counted(len(meant), 'job')} would be {act.past}", f"{some}{dots}")
     else:
-        print_line(f"{done.jobs} of {counted(done.matched, 'job')} {act.past}")
+        least = "at least " if done.is_counting else ""
+        matched = counted(done.matched, "job")
+        print_line(f"{done.jobs} of {least}{matched} {act.past}")
     for remark in done.refused:
         click.echo(f"Error: {remark}", err=True)
-    has_all = dry_run or (done.jobs == done.matched and not done.is_stopped)
-    if done.refused or not has_all:
+    left = 0 if dry_run or done.is_stopped else done.matched - done.jobs
+    if left:
+        few = counted(left, "job")
+        click.echo(f"Error: {few} not {act.past}: {act.stays}", err=True)
+    if done.refused or left or done.is_stopped:
         raise click.exceptions.Exit(Exit.FAILED)

@@ -5,33 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from jobpool.core.event_lines import iso_time
-from jobpool.core.jobs.job import Attempt, Job, JobState
+from jobpool.core.jobs.job import Attempt, Job
 from jobpool.core.jobs.memory_trail import trail_of
-
-
-def decoded(text: bytes | None) -> Any:
-    """Decode stored JSON; what is not JSON is shown as text."""
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return text.decode("utf-8", "replace")
-
-
-def running_s(job: Job, now_ms: int) -> float | None:
-    """Return for how long an attempt runs by now; None: none does, or just began."""
-    if job.state is not JobState.LEASED or job.started_at_ms is None:
-        return None
-    return max(0.0, (now_ms - job.started_at_ms) / 1000)
-
-
-def has_result(job: Job) -> bool:
-    """Say whether a job has a result, be it null."""
-    return job.state is JobState.SUCCEEDED and not job.is_erased
+from jobpool.store.records.quotas import QuotaWait
+from jobpool.words.jobs.values import decoded, has_result, running_s
 
 
 def attempt_object(attempt: Attempt, *, full: bool) -> dict[str, Any]:
@@ -95,6 +73,7 @@ def job_object(
         "recoveries": job.recoveries,
         "snoozes": job.snoozes,
         "snoozed_since": iso_time(job.snoozed_since_ms),
+        "throttles": job.throttles,
         "unfit_since": iso_time(job.unfit_since_ms),
         "outcome": job.outcome.value if job.outcome else None,
         "reason": job.reason,
@@ -137,3 +116,16 @@ def job_object(
 
 def _result(job: Job) -> Any:
     return decoded(job.result) if has_result(job) else None
+
+
+def wait_object(wait: QuotaWait) -> dict[str, Any]:
+    """Return the same for ``--json``."""
+    return {
+        "quota": wait.quota,
+        "value": wait.value,
+        "why": wait.why,
+        "used": wait.used,
+        "concurrency": wait.cap,
+        "held_by": list(wait.holders),
+        "opens_at": iso_time(wait.opens_at_ms),
+    }

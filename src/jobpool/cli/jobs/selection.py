@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobpool.cli.context import now_ms
-from jobpool.cli.jobs.state_names import RETRYABLE
-from jobpool.cli.jobs.times import since_ms
 from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import FlowNotFound, JobNotFound
 from jobpool.store.protocol import Store
 from jobpool.store.records.operating import Filter
+from jobpool.words.jobs.states import RETRYABLE
+from jobpool.words.moments import since_ms
 
 
 def chosen(
@@ -20,6 +21,8 @@ def chosen(
     pool: str | None,
     tenant: str | None,
     since: str | None,
+    outcome: str | None,
+    error_class: str | None,
     key: str | None = None,
 ) -> Filter:
     """Return the filter of the flags.
@@ -34,6 +37,8 @@ def chosen(
         pool=pool,
         tenant=tenant,
         key=key,
+        outcome=None if outcome is None else Outcome(outcome),
+        error_class=error_class,
         since_ms=None if since is None else since_ms(since, now_ms()),
     )
 

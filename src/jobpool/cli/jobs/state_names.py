@@ -12,21 +12,8 @@ from typing import Any
 import click
 
 from jobpool.core.jobs.job import JobState
+from jobpool.words.jobs.states import MEANINGS, RETRYABLE
 
-RETRYABLE = "retryable"
-STATES = (*(state.value for state in JobState), RETRYABLE)
-"""As shown: ``retryable`` is a pending job that has been attempted."""
-MEANINGS: Mapping[str, str] = {
-    JobState.PENDING: "not due yet",
-    RETRYABLE: "failed, and to be tried again",
-    JobState.WAITING: "waits for what it depends on",
-    JobState.RUNNABLE: "due, waits for a slot",
-    JobState.LEASED: "runs, or runs next",
-    JobState.SUCCEEDED: "has returned",
-    JobState.DEAD: "failed, not tried again",
-    JobState.QUARANTINED: "a poison pill, set aside",
-    JobState.CANCELED: "canceled or expired",
-}
 _ENDS = (JobState.SUCCEEDED, JobState.DEAD, JobState.QUARANTINED, JobState.CANCELED)
 _FAILURES = (JobState.DEAD, JobState.QUARANTINED, RETRYABLE)
 _MEANT: tuple[tuple[str, tuple[str, ...]], ...] = (

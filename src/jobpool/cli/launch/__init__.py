@@ -1,5 +1,5 @@
-"""Starting a supervisor: flags, log, heartbeat file, systemd.
+"""Beginning: an application, a supervisor with its log, one program.
 
-May import: cli.context, cli.exits, cli.flags, cli.machine, core, monitoring, store,
-supervisor. Start with `launch`.
+May import: cli.context, cli.exits, cli.flags, core, executor, monitoring,
+sandbox, store, supervisor. Start with `launch`.
 """

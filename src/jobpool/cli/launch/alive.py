@@ -18,10 +18,10 @@ from jobpool.cli.context import own_sources
 from jobpool.cli.exits import Exit
 from jobpool.cli.flags import store_flags
 from jobpool.cli.launch.heartbeat_file import Sign, Stage, read_sign
-from jobpool.cli.machine.presence import holder
 from jobpool.core.clock import SystemClock
-from jobpool.core.config.load import store_of
+from jobpool.core.config.load import store_of, without_password
 from jobpool.core.units import duration_s, show_duration
+from jobpool.monitoring.looking.presence import holder
 from jobpool.store.opening import run_root
 
 WITHIN = "30s"
@@ -50,7 +50,7 @@ def alive(*, within: str, ready: bool, store: str | None, config: str | None) ->
     get running jobs killed.
     """
     within_s = duration_s(within, "--within")
-    problem = "no supervisor runs here: no process holds the lock of a run directory"
+    problem = ""
     for folder in _run_directories(store, config):
         pid = holder(folder)
         if pid is None:
@@ -71,8 +71,13 @@ def alive(*, within: str, ready: bool, store: str | None, config: str | None) ->
                 f"{show_duration(age_s)} ago"
             )
             return
-    click.echo(problem)
+    click.echo(problem or _nobody(store, config))
     raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _nobody(store: str | None, config: str | None) -> str:
+    url = without_password(store_of(own_sources(store, config)).value)
+    return f"no supervisor of {url} runs here: no process has a run directory locked"
 
 
 def _run_directories(store: str | None, config: str | None) -> Iterator[Path]:

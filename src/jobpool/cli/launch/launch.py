@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,9 +17,10 @@ from jobpool.cli.context import (
     own_sources,
 )
 from jobpool.cli.flags import LOG_FORMATS, LOG_LEVELS, LaunchFlags, launch_flags
+from jobpool.cli.launch.alerts import watched
 from jobpool.cli.launch.heartbeat_file import LifeSign
 from jobpool.cli.launch.log import Both, LogWriter, renderer
-from jobpool.cli.launch.metrics import measured
+from jobpool.cli.launch.observers import measured, reported, traced
 from jobpool.cli.launch.systemd import ServiceManager
 from jobpool.core.config.settings import Settings
 from jobpool.core.events.event import Level, Observer
@@ -46,21 +47,39 @@ def launch(flags: LaunchFlags) -> None:
         StoreError: the store cannot be used; nothing was started.
     """
     settings = configuration_of(flags).settings
-    terminal = sys.stderr.isatty()
-    form = "json" if flags.as_json else _chosen("format", flags.log_format, LOG_FORMATS)
-    form = form or ("human" if terminal else "json")
-    colour = terminal and "NO_COLOR" not in os.environ
-    name = _chosen("level", flags.log_level, LOG_LEVELS) or "info"
-    level = Level[name.upper()]
-    if flags.burst and terminal and form == "human":
-        code = _with_bar(flags, settings, level=level, colour=colour)
+    style = style_of(flags)
+    if flags.burst and sys.stderr.isatty() and style.form == "human":
+        code = _with_bar(flags, settings, level=style.level, colour=style.colour)
     else:
-        log = LogWriter(sys.stderr, renderer(form, colour=colour), level=level)
+        render = renderer(style.form, colour=style.colour)
+        log = LogWriter(sys.stderr, render, level=style.level)
         try:
             code = _serve(flags, settings, observer=log)
         finally:
             log.close()
     raise click.exceptions.Exit(code)
+
+
+class Style(NamedTuple):
+    """How the log is written."""
+
+    form: str
+    colour: bool
+    level: Level
+
+
+def style_of(flags: LaunchFlags) -> Style:
+    """Return how the log is written, by flags and variables.
+
+    Raises:
+        ConfigError: a variable is none of the choices.
+    """
+    terminal = sys.stderr.isatty()
+    form = "json" if flags.as_json else _chosen("format", flags.log_format, LOG_FORMATS)
+    form = form or ("human" if terminal else "json")
+    colour = terminal and "NO_COLOR" not in os.environ
+    name = _chosen("level", flags.log_level, LOG_LEVELS) or "info"
+    return Style(form, colour, Level[name.upper()])
 
 
 def _chosen(what: str, flag: str | None, choices: Sequence[str]) -> str | None:
@@ -125,11 +144,19 @@ def _serve(flags: LaunchFlags, settings: Settings, *, observer: Observer) -> int
         return configuration_of(flags).settings
 
     try:
-        with measured(settings, observer) as counting:
+        with (
+            measured(settings, observer) as counting,
+            traced(settings, Both((observer, *counting)).observe) as tracing,
+            reported(settings, Both((observer, *counting)).observe) as reporting,
+            watched(settings, settings.alerts, observer.observe, first_s=1.0),
+        ):
+            gc.freeze()  # what these have imported
             return serve(
                 settings,
                 burst=flags.burst,
-                observer=Both((observer, sign, manager, *counting)),
+                observer=Both(
+                    (observer, sign, manager, *counting, *tracing, *reporting)
+                ),
                 reread=None if sys.stdin.isatty() else reread,
                 alive=begin,
             )

@@ -22,7 +22,8 @@ from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.event_lines import human_line, json_line
 from jobpool.core.events.event import Event, Level, Observer
 from jobpool.core.events.jobs import JobOutput, JobSucceeded
-from jobpool.core.events.supervisor import LinesDropped
+from jobpool.core.events.supervisor import Alarm, LinesDropped
+from jobpool.core.safe_text import unexpected
 
 QUEUE_MAX = 10_000
 """Events that may wait to be written."""
@@ -153,6 +154,14 @@ class LogWriter:
                 return
             self._closing.wait(_REST_S)
 
+    def _line(self, event: Event) -> str:
+        """Return an event's line; a bug in that costs the one line alone."""
+        try:
+            return self._render(event)
+        except Exception as exc:  # noqa: BLE001 - the log must go on
+            text = f"a line about {event.name} is lost: {unexpected(exc)}"
+            return self._render(Alarm(at_ms=event.at_ms, text=text))
+
     def _batch(self) -> list[Event]:
         events = [self._queue.popleft() for _ in range(len(self._queue))]
         with self._dropped_lock:
@@ -166,7 +175,7 @@ class LogWriter:
         if not events:
             return True
         try:
-            lines = "".join(f"{self._render(event)}\n" for event in events)
+            lines = "".join(f"{self._line(event)}\n" for event in events)
             self._stream.write("\n" + lines if self._is_cut else lines)
             self._stream.flush()
             self._is_cut = False

@@ -1,4 +1,4 @@
-"""What commands ask of the machine they run on: resources, and who lives here.
+"""What commands ask of the machine they run on: its resources.
 
-May import: core, sandbox, store.
+May import: core.
 """

@@ -43,8 +43,12 @@ def need_terminal(instead: str) -> None:
         instead: what to do where there is no terminal.
 
     Raises:
-        UsageError: standard input or output is no terminal.
+        UsageError: standard input or output is no terminal, or one of Windows.
     """
+    if sys.platform == "win32":
+        raise click.UsageError(
+            f"a moving picture needs a terminal of Linux or macOS; {instead}"
+        )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError(
             f"a moving picture needs a terminal, as input and output; {instead}"

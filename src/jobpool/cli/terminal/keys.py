@@ -14,8 +14,6 @@ import re
 import select
 import signal
 import sys
-import termios
-import tty
 from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType, TracebackType
@@ -153,6 +151,10 @@ class Terminal:
             self.is_ended = True
 
     def _take(self) -> None:
+        # Windows has none, and no terminal of this kind: `need_terminal` refuses.
+        import termios  # noqa: PLC0415 - see above
+        import tty  # noqa: PLC0415 - see above
+
         self._before = termios.tcgetattr(self._input)
         tty.setcbreak(self._input, termios.TCSADRAIN)
         self.write(_ENTER)
@@ -160,6 +162,8 @@ class Terminal:
 
     def _give_back(self) -> None:
         self.write(_LEAVE)
+        import termios  # noqa: PLC0415 - see `__enter__`
+
         with suppress(termios.error):  # it is gone
             termios.tcsetattr(self._input, termios.TCSADRAIN, self._before)
 

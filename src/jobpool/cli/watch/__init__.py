@@ -1,5 +1,6 @@
-"""Commands that look on while jobs run: logs, metrics, top.
+"""Commands that look on while jobs run: alerts, dashboard, logs, metrics, top.
 
-May import: cli.context, cli.flags, cli.jobs, cli.machine, cli.output, cli.terminal,
-core, monitoring, operations, store. One file, or one package, is one command.
+May import: cli.context, cli.exits, cli.flags, cli.jobs, cli.launch, cli.output,
+cli.terminal, core, dashboard, monitoring, operations, store, words. One file or package
+is one command.
 """

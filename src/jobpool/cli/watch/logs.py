@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import click
 
 from jobpool.cli.context import opened, own_sources
-from jobpool.cli.flags import JobName, store_flags, unredacted_flag
+from jobpool.cli.flags import JobName, Name, store_flags, unredacted_flag
 from jobpool.cli.jobs.selection import id_of
 from jobpool.core.application.codec import is_encoded
 from jobpool.core.jobs.job import FINISHED, Job, JobState
@@ -30,7 +30,10 @@ _LOST = "[… lines that were not seen in time]"
 @click.command()
 @click.argument("job_id", metavar="[ID]", type=JobName(), required=False)
 @click.option(
-    "--kind", metavar="KIND", help="Instead of ID: the newest jobs of this kind."
+    "--kind",
+    type=Name("kind"),
+    metavar="KIND",
+    help="Instead of ID: the newest jobs of this kind.",
 )
 @click.option(
     "--limit",
@@ -73,7 +76,9 @@ def logs(
         job = found.get(number)
         if job is None:
             raise JobNotFound(f"there is no job {job_id}; it may have been pruned")
-        _stored(found, redactor, job, prefix="", live=not follow)
+        has_said = _stored(found, redactor, job, prefix="", live=not follow)
+        if not has_said and not follow:
+            click.echo(_nothing(job), err=True)
         if follow:
             _follow(found, redactor, lambda: _unless_over(found, number), named=False)
 
@@ -95,8 +100,16 @@ def _of_kind(
 
 def _stored(
     store: Store, redactor: Redactor, job: Job, *, prefix: str, live: bool
-) -> None:
-    """Print what is stored of a job's attempts; *live*: of a running one as well."""
+) -> bool:
+    """Print what is stored of a job's attempts; return whether there was anything.
+
+    Args:
+        store: has the job.
+        redactor: hides what its kind hides.
+        job: whose.
+        prefix: begins each line.
+        live: also what a running attempt has written so far.
+    """
     redaction = redactor.of(job)
     texts = [
         one.output for one in redaction.attempts(store.attempts(job.id)) if one.output
@@ -111,6 +124,15 @@ def _stored(
             _say(f"[encoded by {job.codec}]", prefix)
         else:
             _say(text, prefix)
+    return any(texts)
+
+
+def _nothing(job: Job) -> str:
+    """Return why nothing is shown."""
+    why = ""
+    if job.state is JobState.SUCCEEDED:
+        why = '; of an attempt that succeeds it is kept with keep_output = "all"'
+    return f"note: nothing is stored of what job {job.id} has written{why}"
 
 
 def _unless_over(store: Store, job_id: int) -> list[Job] | None:

@@ -10,14 +10,17 @@ import click
 
 from jobpool.cli.context import own_sources
 from jobpool.cli.flags import store_flags
+from jobpool.cli.launch.alerts import watched
 from jobpool.cli.output import print_line
-from jobpool.core.config.load import client_settings
+from jobpool.core.config.load import alerts_of, client_settings
 from jobpool.core.config.readers import address
+from jobpool.core.event_lines import human_line
 from jobpool.core.units import duration_s
 from jobpool.errors import ConfigError, StoreUnavailable
 
 if TYPE_CHECKING:
     from jobpool.core.config.settings import ClientSettings
+    from jobpool.core.events.event import Event
     from jobpool.store.protocol import Store
 
 _LISTEN = "127.0.0.1:9465"
@@ -58,11 +61,13 @@ def metrics(
 
     Run it in exactly one place: its gauges count all supervisors together, and two of
     it would count each job twice. Each supervisor serves its own counts: see `listen`
-    under `[metrics]` in the configuration.
+    under `[metrics]` in the configuration. With `[alerts]` it also watches the queue,
+    and tells what is wrong, if no supervisor is left to do so: jobpool manual alerts.
     """
     place = address(listen, "--listen")
     every_s = max(1.0, duration_s(every, "--every"))
-    settings = client_settings(own_sources(store, config))
+    sources = own_sources(store, config)
+    settings, rules = client_settings(sources), alerts_of(sources)
     try:
         from jobpool.monitoring.metrics.fleet import FleetMetrics  # noqa: PLC0415 - an extra
         from jobpool.monitoring.metrics.listen import Listener  # noqa: PLC0415
@@ -88,8 +93,14 @@ def metrics(
             refused.set()
             print_line(f"cannot listen at {why}; trying again until it is free")
 
+        def found(event: Event) -> None:
+            print_line(human_line(event))
+
         pages = pages_of(fleet)
-        with Listener(place, (fleet,), refused=say, pages=pages) as listener:
+        with (
+            Listener(place, (fleet,), refused=say, pages=pages) as listener,
+            watched(settings, rules, found),
+        ):
             while not listener.listening.wait(0.1):
                 if ended.is_set():
                     return

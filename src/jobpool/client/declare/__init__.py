@@ -1,4 +1,4 @@
-"""Reads what an application declares: a handler's options, retry rules, job options.
+"""Reads what an application declares: a handler's options, retry rules, commands.
 
-May import: core. Start with `declaration`.
+May import: client.payload, core. Start with `declaration`.
 """

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jobpool.client.declare.elsewhere import OF_HANDLERS, words_for
 from jobpool.client.declare.retry import RetryRules, checked_count, read_rules
 from jobpool.core.application.handler_spec import INTERNAL_PREFIX, check_kind
 from jobpool.core.config.readers import growth_factor, soft_size
@@ -88,12 +89,8 @@ def refuse_unknown(unknown: Mapping[str, object], function: Callable[..., Any]) 
         ConfigError: there are some; names the option that was surely meant.
     """
     for name in unknown:
-        if name in _RATES:
-            hint = (
-                'declare a quota, vendor = jobs.quota("vendor", rate="10/s"), and '
-                "name it: quotas=[vendor]"
-            )
-        else:
+        hint = words_for(name, OF_HANDLERS)
+        if hint is None:
             known = inspect.signature(function).parameters
             # Late: it brings tomllib along, which declaring handlers does not need.
             from jobpool.core.config.layers import nearest  # noqa: PLC0415
@@ -102,9 +99,6 @@ def refuse_unknown(unknown: Mapping[str, object], function: Callable[..., Any]) 
         raise ConfigError(
             f"job: there is no option {name!r}; {hint}. Nothing was registered"
         )
-
-
-_RATES = frozenset({"rate", "rate_limit", "throttle", "limit", "burst", "per"})
 
 
 def positive_s(value: DurationLike | None, what: str) -> float | None:

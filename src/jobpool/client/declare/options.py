@@ -21,6 +21,7 @@ from jobpool.core.jobs.job import (
     NewJob,
     OnConflict,
 )
+from jobpool.core.jobs.trace import read_trace
 from jobpool.core.rules.quotas.lanes import lane_id
 from jobpool.core.units import (
     DurationLike,
@@ -35,6 +36,7 @@ TEXT_MAX = 255
 """Most characters of a key, a unique text or a tenant."""
 
 
+_EXAMPLE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 _ONLY_POSTPONED = "postpone_max is only for on_conflict='postpone'"
 NEVER_BEGINS = (
     "expires_in is not longer than run_in, so the job would be canceled before it may "
@@ -58,6 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     memory_bytes: int | None = None
     pool: str | None = None
+    trace: str | None = None
     connection: Any = None
 
     def new_job(
@@ -95,6 +98,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         )
         if self.debounce is not None:
             job = replace(job, debounce=self.debounce)
+        if self.trace is not None:
+            job = replace(job, trace=self.trace)
         if not spec.needs and spec.concurrency is None:
             return job
         lane = lane_id(pool, spec.kind, priority, self.tenant, values or {})
@@ -121,6 +126,7 @@ def read_options(
     timeout: DurationLike | None = None,
     memory: SizeLike | None = None,
     pool: str | None = None,
+    trace: str | None = None,
     connection: Any = None,
 ) -> Options:
     """Return the options as the store needs them.
@@ -158,6 +164,7 @@ def read_options(
             timeout_s=positive_s(timeout, "timeout"),
             memory_bytes=None if memory is None else size_bytes(memory, "memory"),
             pool=None if pool is None else check_pool(_text(pool, "pool")),
+            trace=None if trace is None else _checked_trace(trace),
             connection=connection,
         )
     except ConfigError as exc:
@@ -234,6 +241,16 @@ def _one_of(value: str, choices: Sequence[str], what: str) -> str:
         known = ", ".join(repr(str(one)) for one in choices)
         raise UsageError(f"{what}: expected one of {known}, got {value!r}")
     return value
+
+
+def _checked_trace(value: str) -> str:
+    found = read_trace(_text(value, "trace"))
+    if found is None:
+        raise UsageError(
+            f"trace: expected W3C's traceparent, such as '{_EXAMPLE}', and after a "
+            f"space the tracestate, if there is one; got {value[:80]!r}"
+        )
+    return found.text
 
 
 def _text(value: object, what: str) -> str:

@@ -150,6 +150,7 @@ def _refuse_one_time_options(job: NewJob) -> None:
         ("unique", job.unique is not None),
         ("run_in", job.delay_ms),
         ("run_at", job.run_at_ms is not None),
+        ("trace", job.trace is not None),
     ):
         if is_given:
             raise ConfigError(

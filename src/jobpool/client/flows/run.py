@@ -9,7 +9,14 @@ from jobpool.client.flows.step import Step
 from jobpool.client.flows.within import last_steps
 from jobpool.client.gateway import Gateway
 from jobpool.client.handler import Handler
-from jobpool.client.job import Job, operate, polled, read_timeout
+from jobpool.client.job import (
+    Job,
+    in_thread,
+    operate,
+    polled,
+    polled_async,
+    read_timeout,
+)
 from jobpool.core.application.step_results import (
     PAGE_ROWS_MAX,
     MemberResult,
@@ -48,6 +55,10 @@ class FlowProgress(NamedTuple):
     failed: int
     """Those of them that are dead, quarantined or canceled."""
     total: int
+
+
+_Both = tuple[FlowDetail, StepRow]
+"""A flow, and one of its steps as it is then."""
 
 
 class FlowRun(Generic[R_co]):
@@ -134,6 +145,15 @@ class FlowRun(Generic[R_co]):
         """
         return self._ended(timeout).state
 
+    async def wait_async(
+        self,
+        timeout: DurationLike | None = None,
+    ) -> FlowState:
+        """Wait without blocking the event loop; as `wait`."""
+        timeout_s = self._timeout_s(timeout)
+        row = await polled_async(self._row, _is_over, self._still(timeout_s), timeout_s)
+        return row.state
+
     @overload
     def result(self, /, *, timeout: DurationLike | None = None) -> R_co: ...
     @overload
@@ -191,6 +211,37 @@ class FlowRun(Generic[R_co]):
         if many is None:
             many = len(values) != 1
         return values if many else values[0]
+
+    @overload
+    async def result_async(self, /, *, timeout: DurationLike | None = None) -> R_co: ...
+    @overload
+    async def result_async(
+        self, step: Step[R], /, *, timeout: DurationLike | None = None
+    ) -> R: ...
+    @overload
+    async def result_async(
+        self, step: str, /, *, timeout: DurationLike | None = None
+    ) -> Any: ...
+    async def result_async(
+        self,
+        step: Step[Any] | str | None = None,
+        /,
+        *,
+        timeout: DurationLike | None = None,
+    ) -> Any:
+        """Wait for a result without blocking the event loop; as `result`."""
+        if step is None:
+            await self.wait_async(timeout)
+            return await in_thread(lambda: self.result(timeout=0))
+        timeout_s = self._timeout_s(timeout)
+        await polled_async(
+            lambda: self._with_step(step),
+            _has_ended,
+            self._still_at(step, timeout_s),
+            timeout_s,
+            most_s=_PAUSE_S_MAX,
+        )
+        return await in_thread(lambda: self.result(step, timeout=0))
 
     @overload
     def job(self, step: Step[R], /) -> Job[R]: ...
@@ -312,33 +363,30 @@ class FlowRun(Generic[R_co]):
 
     def _ended(self, timeout: DurationLike | None) -> FlowRow:
         timeout_s = self._timeout_s(timeout)
-        return polled(
-            self._row,
-            lambda row: row.state not in UNFINISHED_FLOWS,
-            lambda row: self._late(f"is still {row.state}", timeout_s),
-            timeout_s,
-        )
+        return polled(self._row, _is_over, self._still(timeout_s), timeout_s)
 
-    def _ended_step(
-        self, step: Step[Any] | str, timeout: DurationLike | None
-    ) -> tuple[FlowDetail, StepRow]:
+    def _still(self, timeout_s: float | None) -> Callable[[FlowRow], str]:
+        return lambda row: self._late(f"is still {row.state}", timeout_s)
+
+    def _ended_step(self, step: Step[Any] | str, timeout: DurationLike | None) -> _Both:
         """Wait for a step's end; return the flow and the step as they are then."""
         timeout_s = self._timeout_s(timeout)
-
-        def read() -> tuple[FlowDetail, StepRow]:
-            detail = self.info()
-            return detail, self._stored(detail, step)
-
         return polled(
-            read,
-            lambda both: (
-                both[1].state in ENDED_STEPS
-                or both[0].row.state not in UNFINISHED_FLOWS
-            ),
-            lambda both: self._late(f"has {step!r} still {both[1].state}", timeout_s),
+            lambda: self._with_step(step),
+            _has_ended,
+            self._still_at(step, timeout_s),
             timeout_s,
             most_s=_PAUSE_S_MAX,
         )
+
+    def _with_step(self, step: Step[Any] | str) -> _Both:
+        detail = self.info()
+        return detail, self._stored(detail, step)
+
+    def _still_at(
+        self, step: Step[Any] | str, timeout_s: float | None
+    ) -> Callable[[_Both], str]:
+        return lambda both: self._late(f"has {step!r} still {both[1].state}", timeout_s)
 
     def _stored(self, detail: FlowDetail, step: Step[Any] | str) -> StepRow:
         """Return a step as stored.
@@ -443,6 +491,15 @@ class FlowRun(Generic[R_co]):
 
 
 _ENDED = {FlowState.FAILED: "failed", FlowState.CANCELED: "been canceled"}
+
+
+def _is_over(row: FlowRow) -> bool:
+    return row.state not in UNFINISHED_FLOWS
+
+
+def _has_ended(both: _Both) -> bool:
+    """Say whether a step has ended, or never will: its flow has."""
+    return both[1].state in ENDED_STEPS or _is_over(both[0].row)
 
 
 def found_flow(gateway: Gateway, ref: int | str) -> EnqueuedFlow:

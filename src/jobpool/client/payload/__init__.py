@@ -1,4 +1,4 @@
 """Arguments and results as JSON, checked against the handler's signature.
 
-May import: core. Start with `arguments`.
+May import: core, operations, store. Start with `arguments`.
 """

@@ -97,6 +97,7 @@ class ArgumentShape:
         del schema["title"]
         for parameter in self._named:
             _note_default(schema["properties"][parameter.name], parameter.default)
+        _gather_definitions(schema, definitions)
         schema["additionalProperties"] = self._extra is not None
         if definitions:
             schema["$defs"] = definitions
@@ -140,6 +141,18 @@ class ArgumentShape:
                 problem = f"{what} - at `$.{name}{inside}`"
                 raise msgspec.ValidationError(problem) from exc.__cause__
         return extra
+
+
+def _gather_definitions(schema: Any, found: dict[str, Any]) -> None:
+    """Move the ``$defs`` within a schema to where its references look for them."""
+    parts = schema.values() if isinstance(schema, dict) else schema
+    if isinstance(schema, dict):
+        own = schema.pop("$defs", {})
+        found |= own
+        parts = [*parts, *own.values()]
+    for part in parts:
+        if isinstance(part, (dict, list)):
+            _gather_definitions(part, found)
 
 
 def _only(parameters: Iterable[Parameter], kind: Any) -> Parameter | None:

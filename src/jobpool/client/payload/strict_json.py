@@ -21,6 +21,17 @@ from jobpool.client.payload.step_value import StepValue
 DEPTH_MAX = 64
 """Most levels of nested lists and objects, including the arguments object."""
 
+NO_NUL = r"^[^\x00]*$"
+NO_OPTION = r"^(?!-)[^\x00]*$"
+NO_OPTION_AND_SOME = r"^(?!-)[^\x00]+$"
+_PATTERNS = {
+    NO_NUL: "it has a NUL, which no program can be given",
+    NO_OPTION: "it begins with '-', which the program would take for an option, or has "
+    "a NUL; a path can begin with './'",
+    NO_OPTION_AND_SOME: "it is empty or begins with '-', so that its word would be an "
+    "option, or it has a NUL",
+}
+"""What is wrong with a text that does not match, for messages."""
 _MISFIT = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>\$.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (?:contains )?(unknown|missing) .*?field `(.*)`")
 
@@ -34,9 +45,11 @@ class NotPlainJson(NotJson):
 
 
 def to_plain(value: Any) -> Any:
-    """Encode a type unknown to msgspec: a path becomes text."""
+    """Encode a type unknown to msgspec: a path becomes text, a model an object."""
     if _is_path(type(value)):
         return str(value)
+    if _is_model(type(value)):
+        return value.model_dump(mode="json")
     if type(value) is StepValue:
         return value.packed()
     raise NotJson(f"{_named(value)} has no JSON form")
@@ -49,6 +62,8 @@ def from_plain(wanted: Any, value: Any) -> Any:
         return plain(value)
     if isinstance(value, plain):
         return value
+    if _is_model(plain):
+        return plain.model_validate(value)
     raise TypeError(f"expected {plain.__qualname__}")
 
 
@@ -58,11 +73,22 @@ def _is_path(kind: type) -> bool:
     return issubclass(kind, PurePath)
 
 
+def _is_model(kind: type) -> bool:
+    """Say whether it is a pydantic model, without importing pydantic."""
+    return hasattr(kind, "__pydantic_validator__") and hasattr(kind, "model_validate")
+
+
 def schema_of(wanted: Any) -> dict[str, Any]:
-    """Describe a type unknown to msgspec; all but paths allow anything."""
+    """Describe a type unknown to msgspec; all but paths and models allow anything.
+
+    What a model refers to is in its own ``$defs``.
+    """
     plain = get_origin(wanted) or wanted
     if _is_path(plain):
         return {"type": "string"}
+    if _is_model(plain):
+        described: dict[str, Any] = plain.model_json_schema()
+        return described
     return {"title": plain.__name__}
 
 
@@ -206,6 +232,8 @@ def misfit(exc: msgspec.DecodeError) -> str:
         what = f"refused by its type ({type(exc.__cause__).__name__})"
     elif what.startswith("Invalid ") and " value " in what:
         what = "not one of the values that its type allows"
+    elif what.startswith("Expected `str` matching regex"):
+        what = next((words for p, words in _PATTERNS.items() if repr(p) in what), what)
     elif not path and (field := _FIELD.match(what)):
         return f"{field[1]} argument {field[2]!r}"
     what = f"{what[:1].lower()}{what[1:]}"

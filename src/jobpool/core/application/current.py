@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from jobpool.core.application.current_flow import CurrentFlow
 
 T = TypeVar("T")
+RUN_VARIABLE = "JOBPOOL_RUN"
+"""Names the run in the environment of every process that a supervisor starts."""
 Restorer = Callable[[], tuple[bytes, bool]]
 """Puts the process back to its baseline, between two parts of one attempt.
 Returns the last of what was written to stdout and stderr since the previous call, and
@@ -71,6 +73,16 @@ class AttemptLimits(NamedTuple):
     """Failures until the job is dead, unless a retry rule has its own budget."""
     failures: int
     """Failures before this attempt."""
+
+
+class Delivery(NamedTuple):
+    """How a job has come to its attempt, for those who trace messages."""
+
+    pool: str = ""
+    waited_s: float = 0.0
+    """From when it was due until it was sent to this process."""
+    payload_bytes: int = 0
+    """Its arguments', as stored."""
 
 
 class ScheduledTick(NamedTuple):
@@ -233,6 +245,9 @@ class Current:
         priority: likewise; 0 by default.
         snoozes: how many attempts in a row before this one snoozed.
         limits: what this attempt may use, and how often the job may fail.
+        trace: its trace context, as `core.jobs.trace` has it; or None. What it
+            enqueues is in the same trace. "": it is in one that is not recorded.
+        delivery: how it has come here.
     """
 
     __slots__ = (
@@ -241,6 +256,7 @@ class Current:
         "attempt",
         "checkpoint",
         "deadline_monotonic_s",
+        "delivery",
         "id",
         "key",
         "kind",
@@ -249,6 +265,7 @@ class Current:
         "snoozes",
         "tenant",
         "token",
+        "trace",
     )
 
     def __init__(
@@ -267,6 +284,8 @@ class Current:
         priority: int = 0,
         scheduled: Scheduled | ScheduledTick | None = None,
         snoozes: int = 0,
+        trace: str | None = None,
+        delivery: Delivery | None = None,
     ) -> None:
         self.id = job_id
         self.kind = kind
@@ -279,6 +298,8 @@ class Current:
         self.key = key
         self.priority = priority
         self.snoozes = snoozes
+        self.trace = trace
+        self.delivery = delivery or Delivery()
         self._channel = channel
         self._scheduled = scheduled
 
@@ -301,6 +322,14 @@ class Current:
             timedelta(milliseconds=tick.late_ms),
             tick.backfilled,
         )
+
+    @property
+    def traceparent(self) -> str | None:
+        """W3C's header of this name, for requests that belong to its trace.
+
+        None: it is in none, or in one that is not recorded.
+        """
+        return self.trace.partition(" ")[0] if self.trace else None
 
     @property
     def stopping(self) -> bool:
@@ -385,8 +414,8 @@ class Current:
         """Settle this job on an asynchronous connection; otherwise as `complete`.
 
         Args:
-            connection: psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or
-                AsyncSession.
+            connection: psycopg's AsyncConnection, aiosqlite's, or SQLAlchemy's
+                AsyncConnection or AsyncSession over these.
             result: as for `complete`, whose errors it raises.
         """
         await completer().call_async(

@@ -1,4 +1,4 @@
-"""Settings of kinds, matched to the kinds that exist. Pure."""
+"""Settings of kinds, matched to the kinds that exist; and commands. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from jobpool.core.application.app_report import AppReport
+from jobpool.core.application.command import RESULT_BYTES, Command
 from jobpool.core.application.handler_spec import HandlerSpec
-from jobpool.core.config.layers import nearest
+from jobpool.core.config.layers import nearest, quoted
 from jobpool.core.config.settings import KindSettings, Settings
+from jobpool.core.config.sources import Sources, Value, named_tables
 from jobpool.errors import ConfigError
 
+_NEEDED = ("argv", "pool")
 _NEARLY = 0.85
 """Similarity from which an unknown name is taken for a typing mistake."""
 
@@ -74,3 +77,20 @@ def refuse_unknown_kinds(
     """
     if problems := list(unknown_kinds(settings, report, known)):
         raise ConfigError("; ".join(problems))
+
+
+def commands_of(sources: Sources, values: dict[str, Value]) -> Iterator[Command]:
+    """Yield the commands, and add their values to *values*.
+
+    Raises:
+        ConfigError: a value is wrong, or one that is needed is missing.
+    """
+    for kind, found in named_tables(sources, "commands", values):
+        for name in _NEEDED:
+            if name not in found:
+                raise ConfigError(
+                    f"[commands.{quoted(kind)}]: {name} is missing; write what is run, "
+                    'and in which pool: argv = ["pandoc", "{src}"], pool = "cpu"'
+                )
+        result_bytes = found.pop("result", RESULT_BYTES)
+        yield Command(kind=kind, result_bytes=result_bytes, **found)

@@ -18,6 +18,7 @@ from jobpool.core.application.handler_spec import check_kind, check_pool
 from jobpool.core.config.file import ConfigFile
 from jobpool.core.config.options import (
     ALIAS,
+    COMMAND,
     ENVIRONMENT,
     KIND,
     POOL,
@@ -246,12 +247,14 @@ def _check_tenant(name: str, what: str) -> str:
 
 NAMED: Mapping[str, Mapping[str, Option]] = {
     "kinds": KIND,
+    "commands": COMMAND,
     "quotas": QUOTA,
     "tenants": TENANT,
 }
 """Sections whose tables have any name, and their options."""
 _CHECK: Mapping[str, Callable[[str, str], str]] = {
     "kinds": lambda name, _what: check_kind(name),
+    "commands": lambda name, _what: check_kind(name),
     "quotas": check_name,
     "tenants": _check_tenant,
 }

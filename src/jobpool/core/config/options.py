@@ -167,6 +167,27 @@ QUOTA: Mapping[str, Option] = {
 }
 """Options of ``[quotas.NAME]``; they override what the application declares."""
 
+COMMAND: Mapping[str, Option] = {
+    "argv": Option(read.argv, read.show_argv),
+    "pool": _TEXT,
+    "stdin": _TEXT,
+    "exit_codes": Option(
+        read.by_name((str,), 'a table such as {65 = "dead", "70-79" = "retry"}'),
+        read.show_by_name,
+    ),
+    "defaults": Option(
+        read.by_name((str, int, float), "a table such as {dpi = 300}"),
+        read.show_by_name,
+    ),
+    # Its values may be secret.
+    "env": Option(
+        read.by_name((str,), 'a table such as {LANG = "C.UTF-8"}'), ", ".join
+    ),
+    "cwd": _TEXT,
+    "result": _SIZE,
+}
+"""Options of ``[commands.KIND]``; its limits are those of ``[kinds.KIND]``."""
+
 TENANT: Mapping[str, Option] = {
     "concurrency": _PERMITS,
     "rate": _RATE,
@@ -186,10 +207,59 @@ METRICS: Mapping[str, Option] = {
 }
 """Options of ``[metrics]``."""
 
+TRACES: Mapping[str, Option] = {
+    "otlp": Option(read.or_none(read.http_url), read.show_or(str, "none")),
+    "sample": Option(read.share, "{:g}".format),
+    "link": Option(read.or_none(read.trace_link), read.show_or(str, "none")),
+}
+"""Options of ``[traces]``."""
+
+_URL_OR_NONE = Option(read.or_none(read.url), read.show_or(read.show_url, "none"))
+_MANY = 10**9
+_COUNT_OR_NONE = Option(read.or_none(read.whole(1, _MANY)), read.show_or(str, "none"))
+
+ALERTS: Mapping[str, Option] = {
+    "watch": Option(
+        read.or_none(read.flag, "auto"), read.show_or(read.show_flag, "auto")
+    ),
+    "webhook": _URL_OR_NONE,
+    "secret_file": Option(read.or_none(read.text), read.show_or(str, "none")),
+    "allow_private": _FLAG,
+    "command": Option(read.or_none(read.argv), read.show_or(read.show_argv, "none")),
+    "heartbeat_url": _URL_OR_NONE,
+    "digest": Option(
+        read.or_none(read.time_of_day), read.show_or(read.show_time_of_day, "none")
+    ),
+    "store": _DURATION_OR_NONE,
+    "no_supervisor": _DURATION_OR_NONE,
+    "oldest_age": _DURATION_OR_NONE,
+    "depth": _COUNT_OR_NONE,
+    "dead": _COUNT_OR_NONE,
+    "quarantined": _COUNT_OR_NONE,
+    "failure_rate": Option(
+        read.or_none(read.growth_factor), read.show_or("{:g}".format, "none")
+    ),
+    "ratio": Option(read.or_none(read.share), read.show_or("{:g}".format, "none")),
+    "missed_ticks": _DURATION_OR_NONE,
+    "stuck_flows": _DURATION_OR_NONE,
+}
+"""Options of ``[alerts]``: whom to tell, and from when on; "none": not at all."""
+SENTRY: Mapping[str, Option] = {
+    "dsn": Option(read.or_none(read.dsn), read.show_or(read.show_dsn, "none")),
+    "each": _FLAG,
+    "monitors": _FLAG,
+}
+"""Options of ``[sentry]``."""
+SECRET = frozenset({"webhook", "command", "heartbeat_url", "dsn"})
+"""Those whose values may hold a secret: only what is shown of them is ever listed."""
+
 SECTIONS: Mapping[str, Mapping[str, Option]] = {
     "admission": ADMISSION,
     "retries": RETRIES,
     "metrics": METRICS,
+    "traces": TRACES,
+    "alerts": ALERTS,
+    "sentry": SENTRY,
 }
 """Tables of a file that hold options and nothing else."""
 

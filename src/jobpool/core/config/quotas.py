@@ -11,10 +11,10 @@ import msgspec
 from jobpool.core.application.app_report import AppReport
 from jobpool.core.application.handler_spec import HandlerSpec
 from jobpool.core.config.kinds import settings_of
-from jobpool.core.config.layers import EVERY, NAMED, nearest, quoted
+from jobpool.core.config.layers import EVERY, nearest, quoted
 from jobpool.core.config.options import BOUND
 from jobpool.core.config.settings import Fair, QuotaSettings, Scope, Settings
-from jobpool.core.config.sources import Sources, Value, field_of, value_of
+from jobpool.core.config.sources import Sources, Value, field_of, named_tables
 from jobpool.core.rules.quotas.definition import (
     Limits,
     Need,
@@ -44,7 +44,7 @@ def quotas_of(
     Raises:
         ConfigError: a value is wrong.
     """
-    for name, found in _named(sources, "quotas", values):
+    for name, found in named_tables(sources, "quotas", values):
         fields = {field_of(QuotaSettings, key): one for key, one in found.items()}
         yield name, QuotaSettings(**fields)
 
@@ -59,7 +59,7 @@ def tenants_of(
     """
     rules = {
         name: Tenant(name=name, **own)
-        for name, found in _named(sources, "tenants", values)
+        for name, found in named_tables(sources, "tenants", values)
         if (own := {key: one for key, one in found.items() if key not in BOUND})
     }
     for name, tenant in rules.items():
@@ -172,21 +172,6 @@ def remarks(settings: Settings, report: AppReport) -> Iterator[str]:
                 f"{show_duration(wanted_us / 1e6)}, so that no two of them ever begin "
                 f"too close together; a burst of {enough} has the whole rate"
             )
-
-
-def _named(
-    sources: Sources, section: str, values: dict[str, Value]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the tables of a section, with the value of each option that is set."""
-    paths = [path for layer in sources.stack for path in layer if path[0] == section]
-    for name in dict.fromkeys(path[1] for path in paths):
-        found: dict[str, Any] = {}
-        for key, option in NAMED[section].items():
-            if (section, name, key) in paths:
-                value = value_of(sources.stack, (section, name, key), option, None)
-                values[f"{section}.{quoted(name)}.{key}"] = value
-                found[key] = value.value
-        yield name, found
 
 
 def _merged(declared: Quota | None, name: str, own: QuotaSettings) -> Quota:

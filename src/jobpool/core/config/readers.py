@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from jobpool.core.config.settings import SENDABLE_MAX_BYTES, SLOTS_MAX, Address
 from jobpool.core.rules.limits import GROWTH_MAX
@@ -33,6 +34,7 @@ class Size(NamedTuple):
         return f"{self.minimum}..{self.maximum}"
 
 
+_TRACE_ID = "{trace_id}"
 _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?", re.ASCII)
 _INTEGER = re.compile(r"\d{1,18}", re.ASCII)
 _BITS_MAX = 128
@@ -46,6 +48,17 @@ PORT_MAX = 65535
 _ADDRESS = re.compile(
     r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+|localhost)):(\d{1,5})", re.ASCII
 )
+_URL = re.compile(
+    r"https?://(?:[A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\])(:(\d{1,5}))?(?:[/?][!-\"$-~]*)?",
+    re.ASCII,
+)
+_URL_MAX = 2000
+_DSN = re.compile(
+    r"https?://\w{1,128}(?::\w{1,128})?@[A-Za-z0-9.:\[\]-]{1,255}(?:/[\w.-]+)*/\d{1,20}",
+    re.ASCII,
+)
+DSN_OF_ENVIRONMENT = "environment"
+_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 _SHARE = re.compile(r"0?\.\d{1,6}", re.ASCII)
 _VERSION = re.compile(r"[!-~]{1,64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -102,6 +115,180 @@ def address(value: Any, what: str) -> Address:
             "networks of this machine"
         )
     return Address(host, port)
+
+
+def http_url(value: Any, what: str) -> str:
+    """Read where spans are sent: ``http://127.0.0.1:4318``.
+
+    Raises:
+        ConfigError: not an http URL with a host, or it holds a password.
+    """
+    try:
+        url = urlsplit(value.strip() if isinstance(value, str) else "")
+        good = url.scheme in {"http", "https"} and bool(url.hostname)
+        good = good and url.port != 0 and not (url.query or url.fragment)
+    except ValueError:
+        good = False
+    if not good:
+        raise ConfigError(
+            f"{what}: {_seen(value)} is not where spans can be sent; expected an http "
+            'or https URL, such as "http://127.0.0.1:4318"'
+        )
+    if "@" in url.netloc:
+        raise ConfigError(
+            f"{what}: the URL has a name or password in it, which would be shown; "
+            "leave it out, and set OTEL_EXPORTER_OTLP_HEADERS in the environment"
+        )
+    return url.geturl().rstrip("/")
+
+
+def trace_link(value: Any, what: str) -> str:
+    """Read where people look at a trace: ``https://tempo.example.com/{trace_id}``.
+
+    Raises:
+        ConfigError: not a URL of a web server, or without a place for the trace's id.
+    """
+    found = value.strip() if isinstance(value, str) else ""
+    try:
+        parts = urlsplit(found)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        good = False
+    good = good and found.isprintable() and len(found) <= _URL_MAX
+    good = good and _TRACE_ID in found
+    if not good or _TRACE_ID in parts.netloc:
+        raise ConfigError(
+            f"{what}: {_seen(value)} is not where a trace can be looked at; expected "
+            f'an http or https URL, such as "https://tempo.example.com/{_TRACE_ID}"'
+        )
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"{what}: the URL has a name or password in it, which would be shown; "
+            "leave it out"
+        )
+    return found
+
+
+def url(value: Any, what: str) -> str:
+    """Read where something is sent: ``https://hooks.example.com/jobpool``.
+
+    Raises:
+        ConfigError: not a URL of a web server, or it has a password.
+    """
+    match = _URL.fullmatch(value.strip()) if isinstance(value, str) else None
+    port = int(match[2] or 1) if match else 0
+    if match is None or not 1 <= port <= PORT_MAX or len(match[0]) > _URL_MAX:
+        raise ConfigError(
+            f"{what}: expected the URL of a web server, such as "
+            '"https://hooks.example.com/jobpool", without a name and password, spaces '
+            "or a #fragment"
+        )
+    return match[0]
+
+
+def show_url(value: str) -> str:
+    """Format what `url` reads, without its path: that is often a secret."""
+    scheme, _, rest = value.partition("://")
+    host, slash, _ = rest.partition("/")
+    host, mark, _ = host.partition("?")
+    return f"{scheme}://{host}{'/…' if slash or mark else ''}"
+
+
+def dsn(value: Any, what: str) -> str:
+    """Read where errors are reported: ``https://KEY@o1.ingest.sentry.io/42``.
+
+    Raises:
+        ConfigError: it is no DSN of Sentry, nor the word for the environment's.
+    """
+    text = value.strip() if isinstance(value, str) else ""
+    if text != DSN_OF_ENVIRONMENT and _DSN.fullmatch(text) is None:
+        raise ConfigError(
+            f"{what}: expected a project's DSN, such as "
+            f'"https://KEY@o1.ingest.sentry.io/42", or "{DSN_OF_ENVIRONMENT}": what '
+            "the variable SENTRY_DSN has"
+        )
+    return text
+
+
+def show_dsn(value: str) -> str:
+    """Format what `dsn` reads, without its key."""
+    scheme, _, rest = value.partition("://")
+    return f"{scheme}://…@{rest.rpartition('@')[2]}" if rest else value
+
+
+def argv(value: Any, what: str) -> tuple[str, ...]:
+    """Read a program with its arguments: no shell reads them."""
+    good = (
+        isinstance(value, list)
+        and value
+        and all(isinstance(word, str) and "\0" not in word for word in value)
+    )
+    if not good or not value[0].strip():
+        raise ConfigError(
+            f"{what}: expected a list of a program and its arguments, such as "
+            f'["/usr/local/bin/page", "--team", "shop"], got {_seen(value)}'
+        )
+    return tuple(value)
+
+
+def show_argv(words: tuple[str, ...]) -> str:
+    """Format what `argv` reads, without arguments: these are often secrets."""
+    return f"{words[0]} …" if words[1:] else words[0]
+
+
+def by_name(kinds: tuple[type, ...], expected: str) -> Reader:
+    """Return a reader of a table whose values have one of some types.
+
+    Args:
+        kinds: the types.
+        expected: what is expected, in words.
+    """
+
+    def read(value: Any, what: str) -> dict[str, Any]:
+        good = isinstance(value, dict) and all(
+            isinstance(one, kinds) and not isinstance(one, bool)
+            for one in value.values()
+        )
+        if not good:
+            raise ConfigError(f"{what}: expected {expected}, got {_seen(value)}")
+        return dict(value)
+
+    return read
+
+
+def show_by_name(value: dict[str, Any]) -> str:
+    """Format what `by_name` reads."""
+    return ", ".join(f"{name}={one}" for name, one in value.items()) or "none"
+
+
+def time_of_day(value: Any, what: str) -> int:
+    """Read a time of day in UTC, ``08:30``, as minutes."""
+    match = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
+    if not match:
+        raise ConfigError(
+            f'{what}: expected a time of day in UTC, such as "08:00", got '
+            f"{_seen(value)}"
+        )
+    return int(match[1]) * 60 + int(match[2])
+
+
+def show_time_of_day(value: int) -> str:
+    """Format what `time_of_day` reads."""
+    return f"{value // 60:02}:{value % 60:02}"
+
+
+def share(value: Any, what: str) -> float:
+    """Read a share of a whole.
+
+    Raises:
+        ConfigError: not a number from 0 to 1.
+    """
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1:
+        raise ConfigError(
+            f"{what}: expected a share from 0 to 1, such as 0.01, got {_seen(value)}"
+        )
+    return float(value)
 
 
 def text(value: Any, what: str) -> str:

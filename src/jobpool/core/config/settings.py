@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from jobpool.core.application.command import Command
 from jobpool.core.rules.admission import Admission
 from jobpool.core.rules.circuit_breaker import SLOW_AFTER
 from jobpool.core.rules.limits import Limits, PoolLimits
@@ -35,6 +36,8 @@ SLOTS_MAX = 1024
 MAX_ATTEMPTS_MAX = 1000
 PAYLOAD_MAX_BYTES = MIB
 RESULT_MAX_BYTES = MIB
+CHECKPOINT_MAX_BYTES = 64 * 1024
+"""Of a handler's state that the next attempt receives."""
 SENDABLE_MAX_BYTES = 8 * MIB
 """Upper bound of the caps on payloads and results: they are sent in one frame."""
 OUTPUTS_MAX_BYTES = 256 * MIB
@@ -191,6 +194,15 @@ class KindSettings(msgspec.Struct, frozen=True, kw_only=True):
     retry_budget: RetryBudget | None = None
 
 
+class TraceLinks(msgspec.Struct, frozen=True, kw_only=True):
+    """Where people look at the traces of jobs."""
+
+    link: str | None = None
+    """A URL with ``{trace_id}`` in it; None: nobody has said."""
+    sample: float = 0.0
+    """How many of the traces that begin with a job are recorded; 0: none is sent."""
+
+
 class QuotaSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator says of one quota; None: as declared."""
 
@@ -225,6 +237,52 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """An output of a successful attempt is kept until newer ones take up so much."""
 
 
+class AlertSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told when something is wrong with the queue, and from when on.
+
+    A rule that is None is off.
+    """
+
+    webhook: str | None = None
+    """A URL that gets each alert as JSON."""
+    secret_file: str | None = None
+    """A file with the key by which webhooks are signed."""
+    allow_private: bool = False
+    """Webhooks and the heartbeat may go to addresses that are not of the internet."""
+    command: tuple[str, ...] | None = None
+    """A program that gets each alert as JSON, with its arguments."""
+    heartbeat_url: str | None = None
+    """Fetched each minute while all is well with those who watch."""
+    digest: int | None = None
+    """When dead jobs are summed up each day, in minutes since midnight, UTC."""
+    store_s: float | None = 60.0
+    """The store could not be used for so long."""
+    no_supervisor_s: float | None = 120.0
+    oldest_age_s: float | None = 600.0
+    depth: int | None = 100
+    """More due jobs than half an hour ago, in a pool that is full."""
+    dead: int | None = 1
+    quarantined: int | None = 1
+    failure_rate: float | None = 3.0
+    """Times as many attempts of a kind fail as in the last day."""
+    ratio: float | None = 0.1
+    """Share of a kind's jobs within an hour that became dead or quarantined."""
+    missed_ticks_s: float | None = 300.0
+    """A tick is so late; one that got no job is missed at once."""
+    stuck_flows_s: float | None = 3600.0
+
+
+class SentrySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which errors are reported to Sentry, and where."""
+
+    dsn: str
+    """Of the project; or "environment": what the variable SENTRY_DSN has."""
+    each: bool = False
+    """Each unsuccessful attempt is reported, not only a job's last."""
+    monitors: bool = False
+    """Ticks of schedules are check-ins of monitors."""
+
+
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of everything that enqueues: applications, commands, supervisors."""
 
@@ -251,6 +309,8 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     """Absolute; the base of a relative SQLite path that the application names."""
     pools: tuple[PoolSettings, ...]
     kinds: Mapping[str, KindSettings] = {}
+    commands: tuple[Command, ...] = ()
+    """Programs that are handlers beside those of the application."""
     quotas: Mapping[str, QuotaSettings] = {}
     tenants: Mapping[str, Tenant] = {}
     """``*``: of all that have no value of their own."""
@@ -259,8 +319,18 @@ class Settings(ClientSettings, frozen=True, kw_only=True):
     kinds_shared: bool = False
     """The configuration also serves another application: it may have more kinds."""
     retention: Retention = Retention()
+    alerts: AlertSettings | None = None
+    """None: this supervisor watches nothing, and tells nobody."""
     metrics_listen: Address | None = None
     """Where this supervisor's metrics are served; None: nowhere."""
+    traces_link: str | None = None
+    """As in `TraceLinks`."""
+    traces_otlp: str | None = None
+    """Where the spans of attempts are sent, by OTLP over HTTP; None: nowhere."""
+    traces_sample: float = 1.0
+    """How many of the traces that begin with a job are recorded, from 0 to 1."""
+    sentry: SentrySettings | None = None
+    """None: nothing is reported to Sentry."""
     memory_budget_bytes: int | None = None
     """What all attempts together may use; None: no limit."""
     memory_admission: MemoryAdmission = MemoryAdmission.OBSERVED

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from jobpool.core.config.file import ConfigFile, ReadFile, find_file
-from jobpool.core.config.layers import Layer, layers, lookup
+from jobpool.core.config.layers import NAMED, Layer, layers, lookup, quoted
 from jobpool.core.config.options import TOP, Option
 from jobpool.errors import ConfigError
 
@@ -129,3 +129,24 @@ def value_of(
 def subject_of(origin: str) -> str:
     """Return an origin as the subject of an error message."""
     return origin.removeprefix("flag ").removeprefix("env ")
+
+
+def named_tables(
+    sources: Sources, section: str, values: dict[str, Value]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the tables of a section of `NAMED`, with the value of each option set.
+
+    Adds their values to *values*, by dotted name.
+
+    Raises:
+        ConfigError: a value is wrong.
+    """
+    paths = [path for layer in sources.stack for path in layer if path[0] == section]
+    for name in dict.fromkeys(path[1] for path in paths):
+        found: dict[str, Any] = {}
+        for key, option in NAMED[section].items():
+            if (section, name, key) in paths:
+                value = value_of(sources.stack, (section, name, key), option, None)
+                values[f"{section}.{quoted(name)}.{key}"] = value
+                found[key] = value.value
+        yield name, found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from urllib.parse import unquote
 
 from jobpool.core.config.settings import DEFAULT_STORE, Settings
@@ -10,6 +11,8 @@ from jobpool.core.config.sources import Sources, Value, top_value
 from jobpool.errors import ConfigError
 
 _SQLITE = "sqlite:///"
+_DRIVE = re.compile(r"[A-Za-z]:[/\\]")
+"""How an absolute path of Windows begins."""
 _HARMLESS = frozenset(
     {
         "application_name",
@@ -92,7 +95,8 @@ def absolute_store(url: str, base: str) -> str:
             f"store {url[:80]!r} names no file; expected sqlite:///relative.db or "
             "sqlite:////absolute/path.db"
         )
-    path = posixpath.normpath(posixpath.join(base, path))
+    if not _DRIVE.match(path):
+        path = posixpath.normpath(posixpath.join(base, path))
     refuse_other_bytes("store", path)
     return f"{_SQLITE}{path}"
 

@@ -20,6 +20,8 @@ class JobSucceeded(Event, frozen=True, kw_only=True):
     max_attempts: int | None = None
     duration_s: float | None = None
     peak_rss_bytes: int | None = None
+    trace_id: str | None = None
+    """The trace that the attempt is in; None: it is in none."""
 
 
 class JobFailure(Event, frozen=True, kw_only=True):
@@ -41,6 +43,7 @@ class JobFailure(Event, frozen=True, kw_only=True):
     tenant: str | None = None
     timeout_s: float | None = None
     memory_bytes: int | None = None
+    trace_id: str | None = None
 
 
 class JobEnded(JobFailure, frozen=True, kw_only=True):
@@ -73,9 +76,12 @@ class JobSnoozed(Event, frozen=True, kw_only=True):
     attempt: int
     snoozes: int
     """In a row, including this one."""
+    throttles: int = 0
+    """It was throttled, so often in a row; 0: it was not, it has snoozed by itself."""
     delay_s: float
     """Time until it is called again."""
     reason: str | None = None
+    trace_id: str | None = None
 
 
 class JobUnfit(Event, frozen=True, kw_only=True):
@@ -108,6 +114,7 @@ class MemorySoftPassed(Event, frozen=True, kw_only=True):
     """The hard limit."""
     raised: bool
     """`SoftMemory` is raised in the handler."""
+    trace_id: str | None = None
 
 
 class JobCompleted(Event, frozen=True, kw_only=True):
@@ -166,3 +173,4 @@ class JobOutput(Event, frozen=True, kw_only=True):
     kind: str
     slot: str
     line: str
+    trace_id: str | None = None

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jobpool.core.events.alerts import (
+    AlertNotSent,
+    IncidentEnded,
+    IncidentOpened,
+    NotWatched,
+    alert_parts,
+)
 from jobpool.core.events.event import Event
 from jobpool.core.events.flow import (
     DownstreamClosed,
@@ -48,10 +55,10 @@ from jobpool.core.events.schedules import (
 )
 from jobpool.core.events.supervisor import (
     Alarm,
+    Beside,
     IsolationReduced,
     LeaseFenced,
     LeaseRegained,
-    LinesDropped,
     MetricsRefused,
     RunReclaimed,
     StaleSettlement,
@@ -65,10 +72,12 @@ from jobpool.core.events.supervisor import (
     SupervisorStopped,
     UnknownKind,
     UnknownKinds,
+    beside_parts,
 )
 from jobpool.core.jobs.budget import RESET, attempt_words, spent_words
 from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.policy import SNOOZES_MAX
+from jobpool.core.rules.quotas.throttle import THROTTLES_MAX
 from jobpool.core.units import show_duration, show_size
 
 _ITEMS_MAX = 20
@@ -136,7 +145,10 @@ def _waiting_parts(event: JobSnoozed | JobUnfit) -> Iterator[str]:
     yield event.kind
     again = f"again in {show_duration(event.delay_s)}"
     yield ", ".join(filter(None, (event.reason, again)))
-    yield f"snooze {event.snoozes:,} of {SNOOZES_MAX:,} in a row"
+    if event.throttles:
+        yield f"throttled {event.throttles} of {THROTTLES_MAX} times in a row"
+    else:
+        yield f"snooze {event.snoozes:,} of {SNOOZES_MAX:,} in a row"
 
 
 def _attempt_parts(event: JobSucceeded | JobEnded) -> Iterator[str]:
@@ -225,8 +237,8 @@ def _supervisor_parts(event: Event) -> Iterator[str]:  # noqa: C901, PLR0912 - a
             yield "no handler here; deploy the application that has them"
         case SchedulesChanged() | ScheduleRefused() | SchedulePaused() | TicksMissed():
             yield from _schedule_parts(event)
-        case LinesDropped():
-            yield f"log … {event.lines} lines dropped"
+        case Beside():
+            yield from beside_parts(event)
         case _:
             yield from _pool_parts(event)
 
@@ -295,7 +307,7 @@ def _lease_parts(
             yield "it takes no more jobs and drains; upgrade jobpool here"
 
 
-def _pool_parts(event: Event) -> Iterator[str]:
+def _pool_parts(event: Event) -> Iterator[str]:  # noqa: C901 - a case each
     match event:
         case ZygoteFailed():
             yield f"pool {event.pool} cannot start children"
@@ -327,6 +339,8 @@ def _pool_parts(event: Event) -> Iterator[str]:
         case PoolUnused():
             yield f"pool {event.pool} is used by no kind of the application"
             yield event.hint
+        case IncidentOpened() | IncidentEnded() | AlertNotSent() | NotWatched():
+            yield from alert_parts(event)
         case _:
             yield from _breaker_parts(event)
 
@@ -412,7 +426,8 @@ def _names(names: tuple[str, ...]) -> str:
 
 def _unknown(kinds: tuple[UnknownKind, ...]) -> str:
     shown = ", ".join(
-        f"{k.kind} ({k.jobs} jobs, oldest {show_duration(k.oldest_age_s)})"
+        f"{k.kind} ({k.jobs} job{'s' * (k.jobs != 1)}, "
+        f"oldest {show_duration(k.oldest_age_s)})"
         for k in kinds[:_ITEMS_MAX]
     )
     more = len(kinds) - _ITEMS_MAX

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -214,10 +214,58 @@ class UnknownKinds(Event, frozen=True, kw_only=True):
     kinds: tuple[UnknownKind, ...]
 
 
-class LinesDropped(Event, frozen=True, kw_only=True):
+class Beside(Event, frozen=True, kw_only=True):
+    """Common class of the events of what runs beside a supervisor."""
+
+
+class RestartNeeded(Beside, frozen=True, kw_only=True):
+    """Settings that a reload has read are in force only after a restart."""
+
+    name = "restart_needed"
+    level = Level.WARNING
+
+    settings: tuple[str, ...]
+    """``[alerts]``, ``[traces] otlp``."""
+
+
+class LinesDropped(Beside, frozen=True, kw_only=True):
     """The log could not keep up with the events."""
 
     name = "lines_dropped"
     level = Level.WARNING
 
     lines: int
+
+
+class ReportsDropped(Beside, frozen=True, kw_only=True):
+    """Reports to Sentry were lost: it is silent, refuses them, or is sent too many."""
+
+    name = "reports_dropped"
+    level = Level.WARNING
+
+    reports: int
+    reason: str
+
+
+class SpansDropped(Beside, frozen=True, kw_only=True):
+    """Spans of attempts were lost: the receiver is away, or they were too many."""
+
+    name = "spans_dropped"
+    level = Level.WARNING
+
+    spans: int
+    reason: str
+
+
+def beside_parts(event: Beside) -> Iterator[str]:
+    """Yield what an event says to people: see `sentences`."""
+    match event:
+        case LinesDropped():
+            yield f"log … {event.lines} lines dropped"
+        case SpansDropped():
+            yield from (f"traces … {event.spans} spans dropped", event.reason)
+        case RestartNeeded():
+            yield f"{', '.join(event.settings)} changed"
+            yield "in force after a restart; until then as they were at the start"
+        case ReportsDropped():
+            yield from (f"sentry … {event.reports} reports dropped", event.reason)

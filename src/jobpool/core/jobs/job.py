@@ -132,6 +132,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     None: all of it is plain (`core.application.codec`)."""
     quota_values: Mapping[str, str] | None = None
     """What the quotas of its kind count it by: argument's path to value."""
+    trace: str | None = None
+    """The trace context in which it is enqueued, as `core.jobs.trace` has it."""
     lane: int | None = None
     """Of its pool, kind, priority, tenant and quota values; None: the store finds it
     out, once quotas concern the kind."""
@@ -233,6 +235,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     `Settlement.unbegun`; None: a rate does not say so."""
     step: int | None = None
     """The row of its step, if it is a member of a flow: others may wait for it."""
+    trace: str | None = None
+    """As in `NewJob`."""
 
     @property
     def was_revived(self) -> bool:
@@ -487,6 +491,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     codec: str | None = None
     """Name of the codec that payload, result, progress, checkpoint and error have
     passed through; None: they are plain."""
+    throttles: int = 0
+    """How often it was throttled, since one of its attempts has ended otherwise."""
     until_start: bool = False
     """Its unique text is free as soon as it is leased."""
     replacements: int = 0

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import msgspec
 
+from jobpool.core.units import show_size
+
 GROWTH_MAX = 16.0
 GROWTH_STEPS_MAX = 50
 """After this many every ceiling is reached."""
+_AS_SHOWN = 1.01
+"""People write a maximum as they were shown it, rounded; the pool caps what is over."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +108,41 @@ def resolve(
             *(c.heartbeat_timeout_s for c in chain), pool.heartbeat_timeout_s
         ),
     )
+
+
+def why_not_raised(
+    wanted_bytes: int,
+    *,
+    kind: str,
+    now_bytes: int | None,
+    pool: str,
+    most_bytes: int | None,
+    is_fixed: bool,
+) -> str:
+    """Return why a job is not given a memory limit of its own; "": it can be.
+
+    Args:
+        wanted_bytes: the limit.
+        kind: the job's.
+        now_bytes: the limit that it has; None: it is not known.
+        pool: the job's.
+        most_bytes: what that allows; None: nobody has said.
+        is_fixed: the configuration says the limit of its kind.
+    """
+    if is_fixed:
+        return (
+            f'[kinds."{kind}"] of the configuration says its memory limit, and a '
+            "job's own does not count beside it: raise it there, and release without "
+            "a limit"
+        )
+    if now_bytes is not None and wanted_bytes <= now_bytes:
+        return f"its memory limit is {show_size(now_bytes)}; expected more than that"
+    if most_bytes is not None and wanted_bytes > _AS_SHOWN * most_bytes:
+        return (
+            f"pool {pool} allows at most {show_size(most_bytes)}; expected no more, "
+            f'or a higher memory_max in [pools."{pool}"]'
+        )
+    return ""
 
 
 def _grown(memory_bytes: int, factor: float, pool: PoolLimits) -> int:

@@ -9,6 +9,7 @@ import msgspec
 
 from jobpool.core.jobs.job import PastAttempt
 from jobpool.core.jobs.outcome import CHARGES, Outcome
+from jobpool.errors import RetryLater
 
 BACKOFF_FIRST_S = 30.0
 BACKOFF_FACTOR = 4
@@ -86,6 +87,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     by outcome (``crashed``, ``timed_out``, ``out_of_memory``, ...)."""
 
 
+_RETRY_LATER = f"{RetryLater.__module__}.{RetryLater.__qualname__}"
+
+
 def matching_rule(policy: Policy, class_names: Sequence[str]) -> str | None:
     """Find the retry rule for an exception.
 
@@ -94,14 +98,16 @@ def matching_rule(policy: Policy, class_names: Sequence[str]) -> str | None:
         class_names: the exception's class and its bases, nearest first, qualified.
 
     Returns:
-        The key in ``policy.retry`` of the nearest class that has a rule.
+        The key in ``policy.retry`` of the nearest class that has a rule. A "never" of a
+        base of `RetryLater` does not hold for what asks to be tried again.
     """
+    asks = False
     for qualified in class_names:
-        if qualified in policy.retry:
-            return qualified
-        bare = qualified.rpartition(".")[2]
-        if bare in policy.retry:
-            return bare
+        for name in (qualified, qualified.rpartition(".")[2]):
+            rule = policy.retry.get(name)
+            if rule is not None and not (asks and rule.never):
+                return name
+        asks = asks or qualified == _RETRY_LATER
     return None
 
 

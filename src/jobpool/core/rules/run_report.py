@@ -6,7 +6,7 @@ never stand still: they count as different once they would change what people do
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -34,6 +34,8 @@ class PoolReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What keeps all of its leased jobs from beginning here; "": nothing."""
     own_import: str = ""
     """Why the application was imported once more for it; "": it was not."""
+    memory_max_bytes: int | None = None
+    """Most memory that a job may be given in it; None: nobody has said."""
 
 
 class KindReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,6 +109,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     store: StoreReport = StoreReport()
     memory: MemoryReport | None = None
     """None: all slots can be used at once."""
+    fixed_memory: tuple[str, ...] = ()
+    """Kinds whose memory limit the configuration says: their jobs' own do not count."""
 
     def differs(self, before: RunReport | None) -> bool:
         """Say whether it tells anything that the one before did not."""
@@ -115,6 +119,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             or self.pools != before.pools
             or self.kinds != before.kinds
             or self.memory != before.memory
+            or self.fixed_memory != before.fixed_memory
             or _host_differs(self.host, before.host)
             or _store_differs(self.store, before.store)
         )
@@ -128,6 +133,16 @@ class ReportRow(NamedTuple):
     pid: int
     at_ms: int
     report: RunReport
+
+
+def memory_max_bytes(reports: Iterable[RunReport], pool: str) -> int | None:
+    """Return the most memory that a job may be given in a pool of some supervisor.
+
+    None: none of them has said.
+    """
+    pools = (report.pools.get(pool) for report in reports)
+    told = [one.memory_max_bytes for one in pools if one and one.memory_max_bytes]
+    return max(told, default=None)
 
 
 def _host_differs(one: HostReport, other: HostReport) -> bool:

@@ -43,7 +43,7 @@ def death_error(died: Died) -> JobDied:
     evidence = DeathEvidence(
         outcome=died.outcome,
         reason=known.reason or "",
-        signal=None if known.signal is None else _signal_name(known.signal),
+        signal=None if known.signal is None else signal_name(known.signal),
         exit_code=known.exit_code,
         peak_rss_bytes=known.peak_rss_bytes,
         duration_s=known.duration_s,
@@ -82,7 +82,8 @@ def _without_ours(stack: str) -> str:
     return "\n".join(kept).rstrip()
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return a signal's name, or its number if it has none, as those of real time."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import itertools
 import os
 import sys
@@ -153,6 +154,7 @@ def _authkeys() -> dict[str, bytes]:
             importlib.import_module(f"{family}.process").current_process().authkey
         )
         for family in FAMILIES
+        if importlib.util.find_spec(family) is not None  # multiprocess is no dependency
     }
 
 

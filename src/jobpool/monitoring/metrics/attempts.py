@@ -34,6 +34,7 @@ from jobpool.core.events.supervisor import (
     LeaseFenced,
     LinesDropped,
     RunReclaimed,
+    SpansDropped,
     StaleSettlement,
     StoreBack,
     StoreTrouble,
@@ -91,8 +92,10 @@ class AttemptMetrics(Collector):
             DownstreamOpened: lambda e: self._values.count(cat.DOWNSTREAM, e.quota),
             Alarm: lambda _e: self._values.count(cat.ALARMS),
             LinesDropped: lambda e: self._values.count(cat.LINES_DROPPED, by=e.lines),
+            SpansDropped: lambda e: self._values.count(cat.SPANS_DROPPED, by=e.spans),
         }
-        for metric in (cat.EXPIRED, cat.STALE, cat.ALARMS, cat.LINES_DROPPED):
+        lost = (cat.LINES_DROPPED, cat.SPANS_DROPPED)
+        for metric in (cat.EXPIRED, cat.STALE, cat.ALARMS, *lost):
             self._values.count(metric, by=0)
         for how in ("handed_back", "lost"):
             self._values.count(cat.RECLAIMED, how, by=0)

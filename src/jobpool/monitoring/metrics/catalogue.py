@@ -149,6 +149,7 @@ DOWNSTREAM = _counter(
 )
 ALARMS = _counter("alarms_total", "Conditions that a person must deal with.")
 LINES_DROPPED = _counter("log_lines_dropped_total", "Lines that the log lost.")
+SPANS_DROPPED = _counter("spans_dropped_total", "Spans of attempts that were lost.")
 
 # -- the fleet ---------------------------------------------------------------------
 

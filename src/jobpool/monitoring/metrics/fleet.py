@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
@@ -18,11 +19,12 @@ from prometheus_client.registry import Collector
 from jobpool.core.clock import Clock, SystemClock
 from jobpool.core.jobs.flow import FlowState
 from jobpool.core.jobs.job import JobState
+from jobpool.core.safe_text import unexpected
 from jobpool.errors import JobpoolError
 from jobpool.monitoring.metrics import catalogue as cat
 from jobpool.monitoring.metrics.counts import Values
 from jobpool.monitoring.scaling import Scaling, scaling_of
-from jobpool.store.protocol import Store
+from jobpool.store.protocol import Store, is_shared
 from jobpool.store.records.reading import DepthRow
 from jobpool.store.records.runs import Run
 
@@ -32,7 +34,10 @@ _SHARE = 0.05
 _FIRST_S = 5.0
 """A scrape waits so long for what is read first."""
 _SILENT_S = 60.0
-"""A supervisor that was not heard of for longer counts as silent."""
+"""A supervisor that was not heard of for longer, nor within its lease, is silent."""
+_GONE_S = 3600.0
+"""One of another host, not heard of since its lease ran out so long ago, is none any
+more: others have taken its jobs. Its run ends after a day, in case it comes back."""
 _COUNTED = (
     *(JobState.PENDING, JobState.RUNNABLE, JobState.WAITING, JobState.LEASED),
     *(JobState.DEAD, JobState.QUARANTINED),
@@ -112,42 +117,32 @@ class FleetMetrics(Collector):
         return iter(())
 
     def _read_all(self) -> None:
-        try:
-            self._read_until_closed()
-        except Exception as exc:
-            # Nobody reads any more: no scrape may take what there is for the present.
-            self._is_up, self.error = False, f"{type(exc).__name__}: {exc}"
+        while not self._closing.is_set():
+            try:
+                with closing(self._opener()) as store:
+                    self._read_until_closed(store)
+            except JobpoolError as exc:
+                self._is_up, self.error = False, str(exc)
+            except Exception as exc:  # noqa: BLE001 - else nobody would read any more
+                self._is_up, self.error = False, unexpected(exc)
             self.tried.set()
-            raise
+            self._closing.wait(self._every_s)
 
-    def _read_until_closed(self) -> None:
-        store: Store | None = None
+    def _read_until_closed(self, store: Store) -> None:
         wait_s = 0.0
         while not self._closing.wait(wait_s):
             began_s = self._clock.monotonic_s()
-            try:
-                if store is None:
-                    store = self._opener()
-                scaling = scaling_of(store)
-                values = values_of(store, scaling, by_tenant=self._by_tenant)
-            except JobpoolError as exc:
-                self._is_up, self.error = False, str(exc)
-                if store is not None:
-                    store.close()
-                    store = None
-                wait_s = self._every_s
-            else:
-                now_s = self._clock.monotonic_s()
-                took_s = now_s - began_s
-                values.set(cat.FLEET_READ, to=took_s)
-                wait_s = max(self._every_s, took_s / _SHARE)
-                with self._lock:
-                    self._values, self._read_s = values, now_s
-                    self._scaling = {one.pool: one for one in scaling}
-                self._is_up, self.error = True, ""
+            scaling = scaling_of(store)
+            values = values_of(store, scaling, by_tenant=self._by_tenant)
+            now_s = self._clock.monotonic_s()
+            took_s = now_s - began_s
+            values.set(cat.FLEET_READ, to=took_s)
+            wait_s = max(self._every_s, took_s / _SHARE)
+            with self._lock:
+                self._values, self._read_s = values, now_s
+                self._scaling = {one.pool: one for one in scaling}
+            self._is_up, self.error = True, ""
             self.tried.set()
-        if store is not None:
-            store.close()
 
 
 def values_of(
@@ -164,7 +159,7 @@ def values_of(
         StoreError: the store cannot be read.
     """
     values, runs, now_ms = Values(), store.open_runs(), store.position().now_ms
-    _supervisors(values, runs, now_ms)
+    _supervisors(values, runs, now_ms, is_shared=is_shared(store))
     published = [(record.kind, record.pool) for record in store.kinds()]
     for row in scaling:
         values.set(cat.WANTED, row.pool, to=row.wanted)
@@ -208,15 +203,20 @@ def _schedules(values: Values, store: Store, now_ms: int) -> None:
             values.set(cat.SCHEDULE_PAUSED, name, to=float(is_paused))
 
 
-def _supervisors(values: Values, runs: Sequence[Run], now_ms: int) -> None:
+def _supervisors(
+    values: Values, runs: Sequence[Run], now_ms: int, *, is_shared: bool
+) -> None:
     """Count supervisors by pool; one that is silent may be dead."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     ages_s = [0.0]
     for run in runs:
-        ages_s.append((now_ms - run.heartbeat_at_ms) / 1000)
-        state = "silent" if ages_s[-1] > _SILENT_S else "alive"
+        is_gone = is_shared and now_ms > run.lease_until_ms + _GONE_S * 1000
+        age_s = (now_ms - run.heartbeat_at_ms) / 1000
+        is_late = age_s > _SILENT_S and now_ms > run.lease_until_ms
+        if not is_gone:
+            ages_s.append(age_s)
         for pool in run.pools:
-            found[pool][state] += 1
+            found[pool]["silent" if is_late else "alive"] += not is_gone
     for pool, states in found.items():
         for state in ("alive", "silent"):
             values.set(cat.SUPERVISORS, pool, state, to=states[state])

@@ -6,6 +6,7 @@ one's, which drains. It is tried again until it is free.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 import threading
@@ -23,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from jobpool.core.config.settings import Address
 
-AGAIN_S = 5.0
+AGAIN_S = 1.0
 _SILENT_S = 10.0
 """A client that sends nothing is left."""
 _REFUSED_S = 0.5
@@ -49,7 +50,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     allow_reuse_address = True
     timeout = 0.5
-    """As often it looks whether it is to end."""
+    """As often it looks whether it is to end, if nobody connects."""
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Take a connection; where that fails, wait: it is offered again at once."""
@@ -117,6 +118,11 @@ class Listener:
     ) -> None:
         """Listen no more."""
         self._closing.set()
+        if self.port is not None:
+            # Whoever connects has it look at once; if nobody can, it does so soon.
+            with contextlib.suppress(OSError):
+                place = (self._address.host, self.port)
+                socket.create_connection(place, _REFUSED_S).close()
         self._thread.join(_CLOSE_S)
 
     def _serve(self) -> None:

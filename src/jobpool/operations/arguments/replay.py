@@ -92,7 +92,7 @@ class Replay(JobsAction, frozen=True, kw_only=True):
         ids, refused = self.select(store)
         done.refused = refused
         done.matched = len(ids)
-        for batch in self.paced(ids, _BATCH):
+        for batch in self.paced([ids], _BATCH, done):
             planned = list(self.planned(store, batch, refused))
             made: dict[int, int] = {}
             if planned:

@@ -1,8 +1,12 @@
-"""The arguments of a flow's member: results of others in the place of placeholders."""
+"""What an attempt begins with: results in the place of placeholders, a checkpoint."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
 
 from jobpool.core.application.placeholders import NoResult, filled, steps_in
 from jobpool.core.application.step_results import MemberResult, StepResults
@@ -43,3 +47,14 @@ def with_results(
     except (NoResult, JobErased) as exc:
         raise GiveUp(f"its arguments are not complete: {exc}") from None
     raise ArgumentsMisfit(problem)  # a chained cause could carry a key
+
+
+def decoded_checkpoint(checkpoint: bytes | None) -> Any:
+    """Return the checkpoint of an earlier attempt; one that is damaged is none."""
+    if checkpoint is None:
+        return None
+    try:
+        return msgspec.json.decode(checkpoint)
+    except msgspec.DecodeError as exc:
+        print(f"jobpool: the stored checkpoint is unreadable: {exc}", file=sys.stderr)  # noqa: T201 - into the attempt's output
+        return None

@@ -12,15 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import msgspec
-
 from jobpool import errors
 from jobpool.core.application import current
-from jobpool.core.application.codec import Codec, decode_json, encode_json
+from jobpool.core.application.codec import Codec, decode_json
 from jobpool.core.application.step_results import MemberResult, WantedResults
 from jobpool.core.jobs.flow import (
-    ADDED_MAX,
-    ADDED_MAX_BYTES,
     FLOW_AT_ONCE,
     AskedFlow,
     EnqueuedFlow,
@@ -29,7 +25,6 @@ from jobpool.core.jobs.flow import (
 from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.core.rules.flows import check_flow
 from jobpool.errors import (
-    ArgumentsRejected,
     JobpoolBug,
     JobpoolError,
     KeyConflict,
@@ -37,8 +32,14 @@ from jobpool.errors import (
     StoreUnavailable,
     UsageError,
 )
-from jobpool.sandbox.child.encoding import PLAIN, Encoding
+from jobpool.sandbox.child.encoding import (
+    BEAT_EVERY_S,
+    PLAIN,
+    PROGRESS_MAX_BYTES,
+    Encoding,
+)
 from jobpool.sandbox.child.link import Link, undisturbed
+from jobpool.sandbox.child.own_end import OwnEnd
 from jobpool.sandbox.protocol.messages import (
     Answer,
     Ask,
@@ -52,9 +53,6 @@ from jobpool.sandbox.protocol.messages import (
     RunJob,
 )
 
-PROGRESS_MAX_BYTES = 4 * 1024
-BEAT_EVERY_S = 0.5
-"""Beats without a checkpoint that come faster are delayed."""
 BEATS_AT_ONCE = 8
 """A burst of so many is not: a handler's steps before a long silence."""
 BEAT_SHARE = 0.02
@@ -76,17 +74,12 @@ class AttemptChannel:
         pid: the child, the only process that may use the channel.
         encoding: what its progress, checkpoints and result pass through.
         codec: returns the application's codec, for what other jobs have returned.
-
-    Attributes:
-        completed: `complete` has written; the transaction may still be open.
     """
 
     __slots__ = (
-        "_added",
-        "_added_bytes",
         "_codec",
-        "_completing",
         "_encoding",
+        "_end",
         "_go",
         "_job",
         "_link",
@@ -95,7 +88,6 @@ class AttemptChannel:
         "_pid",
         "_token",
         "_unsent",
-        "completed",
     )
 
     def __init__(
@@ -108,8 +100,6 @@ class AttemptChannel:
         *,
         codec: Callable[[], Codec | None] = lambda: None,
     ) -> None:
-        self.completed = False
-        self._completing = False
         self._encoding = encoding
         self._codec = codec
         self._link = link
@@ -123,8 +113,7 @@ class AttemptChannel:
         """Requests for permits that were not refused, returned or given up."""
         self._unsent: bytes | None = None
         """Progress whose beat was delayed."""
-        self._added: list[NewJob] = []
-        self._added_bytes = 0
+        self._end = OwnEnd(is_member=job.is_member)
 
     def close(self) -> Beat | None:
         """Refuse everything from now on: the attempt has ended.
@@ -202,34 +191,17 @@ class AttemptChannel:
                 or too large, or as of `enqueue`; none of them was added.
         """
         self._speaker()
-        if not self._job.is_member:
-            raise UsageError(
-                "current().flow: this job is in no flow, so that nothing can be added "
-                "to its step; nothing was added. handler.enqueue(...) makes a job of "
-                "its own"
-            )
-        size_bytes = sum(len(msgspec.msgpack.encode(job)) for job in jobs)
         with undisturbed(), self._link.lock:
-            if self._completing:
-                raise UsageError(
-                    "current().flow: complete() was called, which ends this job in a "
-                    "transaction of yours; nothing was added"
-                )
-            count = len(self._added) + len(jobs)
-            size_bytes += self._added_bytes
-            if count > ADDED_MAX or size_bytes > ADDED_MAX_BYTES:
-                raise UsageError(
-                    f"current().flow: one attempt adds at most {ADDED_MAX:,} jobs that "
-                    f"take {ADDED_MAX_BYTES:,} bytes, this would be at least {count:,} "
-                    f"and {size_bytes:,}; nothing of this call was added. Add jobs "
-                    "that add the others"
-                )
-            self._added += jobs
-            self._added_bytes = size_bytes
+            self._end.add(jobs)
 
     def added(self) -> list[NewJob]:
         """Return what is to be added, now that the attempt has succeeded."""
-        return [] if self.completed else self._added
+        return self._end.added()
+
+    @property
+    def completed(self) -> bool:
+        """Whether `complete` has written; the transaction may still be open."""
+        return self._end.completed
 
     def _asked(
         self,
@@ -269,8 +241,10 @@ class AttemptChannel:
         if silent_s is not None:
             every_s = min(every_s, BEAT_SHARE * silent_s)
         early = now_s + (BEATS_AT_ONCE - 1) * every_s < self._next_beat_s
-        encoded = self._json("progress", progress, PROGRESS_MAX_BYTES)
-        kept = self._json("checkpoint", checkpoint, self._go.checkpoint_max_bytes)
+        encoded = self._encoding.value("progress", progress, PROGRESS_MAX_BYTES)
+        kept = self._encoding.value(
+            "checkpoint", checkpoint, self._go.checkpoint_max_bytes
+        )
         if self.completed:  # only a sign of life: the handler has locked the job's row
             encoded = kept = self._unsent = None
         if encoded is not None:
@@ -381,23 +355,9 @@ class AttemptChannel:
             StoreError: the statement failed; nothing was written.
         """
         claim = self.claim()
-        if self._completing:
-            raise UsageError(
-                "complete() was called before in this attempt; call it once, as the "
-                "last thing before the commit"
-            )
-        if self._added:
-            raise UsageError(
-                "complete() does not go with current().flow: what was added is stored "
-                "with the end of the attempt, and not in your transaction; nothing was "
-                "written"
-            )
-        self._completing = True
-        try:
-            current.completer().complete(connection, claim, result)
-            self.completed = True
-        finally:
-            self._completing = self.completed
+        self._end.complete(
+            lambda: current.completer().complete(connection, claim, result)
+        )
 
     def claim(self) -> current.Claim:
         """Identify the attempt.
@@ -440,22 +400,6 @@ class AttemptChannel:
                 "nothing for it any more"
             )
         return self._token
-
-    def _json(self, what: str, value: Any, max_bytes: int) -> bytes | None:
-        if value is None:
-            return None
-        try:
-            encoded = msgspec.json.encode(value)
-        except (TypeError, ValueError, OverflowError, RecursionError) as exc:
-            raise ArgumentsRejected(f"{what} cannot be written as JSON: {exc}") from exc
-        if self._encoding.codec is not None:
-            encoded = encode_json(self._encoding.codec, encoded)
-        if len(encoded) > max_bytes:
-            raise ArgumentsRejected(
-                f"{what} is {len(encoded)} bytes of JSON; at most {max_bytes} are "
-                "kept: store the data elsewhere and a reference to it here"
-            )
-        return encoded
 
     def _wait_for(self, ask: int) -> Answer:
         link = self._link

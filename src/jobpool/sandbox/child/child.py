@@ -24,12 +24,15 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
+import jobpool.sandbox.child.memory_errors  # noqa: F401 - when it is needed, memory is short
 from jobpool.core.application import current as running
+from jobpool.core.application import reports
+from jobpool.core.application.current_span import enter_span
 from jobpool.errors import AppError, ResultTooLarge, SoftMemory, SoftTimeout
 from jobpool.sandbox.app_loader import Application, load_application
 from jobpool.sandbox.cgroups import cgroup
 from jobpool.sandbox.child import log_context
-from jobpool.sandbox.child.arguments import with_results
+from jobpool.sandbox.child.arguments import decoded_checkpoint, with_results
 from jobpool.sandbox.child.channel import AttemptChannel
 from jobpool.sandbox.child.closed_channel import ClosedChannel
 from jobpool.sandbox.child.encoding import PLAIN, Encoding
@@ -178,6 +181,7 @@ class Child:
         watch_forks(self._become_copy)
         running.enter(_NO_ATTEMPT, None)
         running.set_restorer(self._between)
+        reports.want(wanted=self._go.sends_reports)
         setup.raise_oom_score()
         scratch = lockdown.make_scratch(
             self._go,
@@ -187,7 +191,7 @@ class Child:
         path = scratch.path if scratch else None
         lockdown.apply(self._lockdown, path, self._go.spared)
         application = inherited.application or load_application(
-            inherited.load.app, inherited.load.directory
+            inherited.load.app, inherited.load.directory, inherited.load.commands
         )
         setup.set_limits(lockdown.data_bound_bytes(self._go))
         log_context.install()  # around what the application has set at its import
@@ -268,6 +272,7 @@ class Child:
             completed=channel.completed,
             began_s=began_s,
             added=channel.added() if error is None else [],
+            reports=reports.take(),
         )
         return done, reported
 
@@ -297,7 +302,7 @@ class Child:
     ) -> Any:
         now_s = time.monotonic()
         self._deadline_s = now_s + job.timeout_s
-        encoding = self._encoding
+        encoding, payload_bytes = self._encoding, len(job.payload)
         if encoding is not PLAIN:
             job = encoding.opened(job)
         current = running.Current(
@@ -306,7 +311,7 @@ class Child:
             attempt=job.attempt,
             token=job.token,
             deadline_monotonic_s=self._deadline_s,
-            checkpoint=_decoded(job.checkpoint),
+            checkpoint=decoded_checkpoint(job.checkpoint),
             channel=channel,
             limits=running.AttemptLimits(
                 job.timeout_s, job.memory_bytes, job.max_attempts, job.failures
@@ -316,10 +321,13 @@ class Child:
             priority=job.priority,
             scheduled=job.schedule,
             snoozes=job.snoozes,
+            trace=job.trace,
+            delivery=running.Delivery(job.pool, job.waited_s, payload_bytes),
         )
         running.enter(channel, current)
         log_context.bind()
         context = contextvars.copy_context()
+        enter_span(context, job.trace, job.token)
         if job.soft_timeout_s is not None:
             # The supervisor's clock decides; this only keeps a signal meant for the
             # attempt before from hitting this one.
@@ -404,16 +412,6 @@ class Child:
         self._soft_memory.disarm()
         self._link.abandon()
         running.enter(ClosedChannel("this process was forked by a handler"), None)
-
-
-def _decoded(checkpoint: bytes | None) -> Any:
-    if checkpoint is None:
-        return None
-    try:
-        return msgspec.json.decode(checkpoint)
-    except msgspec.DecodeError as exc:
-        print(f"jobpool: the stored checkpoint is unreadable: {exc}", file=sys.stderr)  # noqa: T201 - into the attempt's output
-        return None
 
 
 def _end_copy(error: Raised | None) -> NoReturn:

@@ -17,10 +17,12 @@ from jobpool.core.application.codec import (
     encode_text,
     missing_codec,
 )
-from jobpool.errors import ArgumentsMisfit, CodecMismatch
-from jobpool.sandbox.protocol.messages import Raised, RunJob
-from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES
+from jobpool.errors import ArgumentsMisfit, ArgumentsRejected, CodecMismatch
+from jobpool.sandbox.protocol.messages import OUTPUT_MAX_BYTES, Raised, RunJob
 
+PROGRESS_MAX_BYTES = 4 * 1024
+BEAT_EVERY_S = 0.5
+"""Beats without a checkpoint that come faster are delayed."""
 _TEXT_MAX_CHARS = 96 * 1024
 """Of an encoded text; what would be longer loses its beginning."""
 
@@ -68,6 +70,32 @@ class Encoding:
         if self.codec is None or not isinstance(result, bytes):
             return result
         return encode_json(self.codec, result)
+
+    def value(self, what: str, value: Any, max_bytes: int) -> bytes | None:
+        """Return what a handler reports of itself, to be stored; None stays None.
+
+        Args:
+            what: its name, for the message.
+            value: it.
+            max_bytes: most bytes, encoded.
+
+        Raises:
+            ArgumentsRejected: it is not JSON or too large.
+        """
+        if value is None:
+            return None
+        try:
+            encoded = msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+            raise ArgumentsRejected(f"{what} cannot be written as JSON: {exc}") from exc
+        if self.codec is not None:
+            encoded = encode_json(self.codec, encoded)
+        if len(encoded) > max_bytes:
+            raise ArgumentsRejected(
+                f"{what} is {len(encoded)} bytes of JSON; at most {max_bytes} are "
+                "kept: store the data elsewhere and a reference to it here"
+            )
+        return encoded
 
     def output(self, output: bytes) -> bytes:
         """Return the output to send; b"": it could not be encoded."""

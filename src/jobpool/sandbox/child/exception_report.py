@@ -26,9 +26,7 @@ from jobpool.errors import (
     SoftTimeout,
     Throttled,
 )
-from jobpool.sandbox.child.memory_errors import memory_limit_reason
-from jobpool.sandbox.protocol.messages import Raised, RunJob
-from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES
+from jobpool.sandbox.protocol.messages import OUTPUT_MAX_BYTES, Raised, RunJob
 
 MESSAGE_MAX_CHARS = 8 * 1024
 TRACEBACK_MAX_CHARS = 32 * 1024
@@ -38,8 +36,10 @@ CLASSES_MAX = 32
 FRAMES_MAX = 100
 """The innermost frames of each traceback are kept."""
 _PACKAGE = Path(__file__).parents[__name__.count(".") - 1]
-_OWN_FILES = (str(_PACKAGE / "sandbox"), str(_PACKAGE / "client"))
-"""The code between the child's loop and the handler."""
+_OWN_FILES = tuple(
+    str(_PACKAGE / name) for name in ("sandbox", "client", "integrations", "supervisor")
+)
+"""The code between what runs attempts and the handler."""
 
 
 def raised(exc: BaseException, memory_bytes: int = 0) -> Raised:
@@ -145,11 +145,22 @@ def _describe(exc: BaseException, memory_bytes: int) -> Raised:
         give_up=isinstance(exc, GiveUp),
         soft_timeout=_is_soft_timeout(exc),
         retry_in_s=retry_in_s,
-        out_of_memory=memory_limit_reason(exc, memory_bytes),
+        out_of_memory=_memory_limit_reason(exc, memory_bytes),
         snooze_s=snooze_s,
         misfit=isinstance(exc, ArgumentsMisfit),
         throttled=throttled,
     )
+
+
+def _memory_limit_reason(exc: BaseException, memory_bytes: int) -> str:
+    if not memory_bytes:
+        return ""
+    # It is Linux's, and not for tests elsewhere; a child has imported it already.
+    from jobpool.sandbox.child.memory_errors import (  # noqa: PLC0415 - see above
+        memory_limit_reason,
+    )
+
+    return memory_limit_reason(exc, memory_bytes)
 
 
 def _snooze_s(exc: Snooze) -> float:

@@ -1,8 +1,8 @@
 """Which attempt a log line is of: handlers' logging and structlog say so by themselves.
 
-Records of the standard library get `job_id`, `job_kind` and `job_attempt`; structlog's
-context variables get the same names. Neither is imported for that: an application that
-uses structlog has imported it before its first handler runs.
+Records of the standard library get `job_id`, `job_kind`, `job_attempt` and `trace_id`;
+structlog's context variables get the same names. Neither is imported for that: an
+application that uses structlog has imported it before its first handler runs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import sys
 from typing import Any
 
 from jobpool.core.application import current as running
+from jobpool.core.jobs.trace import read_trace
 
-NAMES = ("job_id", "job_kind", "job_attempt")
+NAMES = ("job_id", "job_kind", "job_attempt", "trace_id")
 
 
 def install() -> None:
@@ -38,13 +39,20 @@ def install() -> None:
 def bind() -> None:
     """Have structlog name the attempt that begins; nothing if it is not loaded."""
     variables = sys.modules.get("structlog.contextvars")
-    if variables is not None:
-        variables.bind_contextvars(**dict(zip(NAMES, _attempt(), strict=True)))
+    if variables is None:
+        return
+    named = dict(zip(NAMES, _attempt(), strict=True))
+    if named["trace_id"] is None:
+        del named["trace_id"]
+        variables.unbind_contextvars("trace_id")  # that of the attempt before
+    variables.bind_contextvars(**named)
 
 
-def _attempt() -> tuple[int | None, str | None, int | None]:
-    """Return the attempt that runs here; None: none does."""
+def _attempt() -> tuple[int | None, str | None, int | None, str | None]:
+    """Return the attempt that runs here, and its trace; None: there is none."""
     found = running.entered()
     if found is None:
-        return None, None, None
-    return found.id, found.kind, found.attempt
+        return None, None, None, None
+    trace = read_trace(found.trace)
+    trace_id = None if trace is None else trace.trace_id
+    return found.id, found.kind, found.attempt, trace_id

@@ -22,6 +22,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from jobpool.core.application.command import Command
+from jobpool.core.application.current import RUN_VARIABLE
 from jobpool.core.isolation.measures import Enclosure
 from jobpool.sandbox.protocol.messages import (
     Branch,
@@ -35,14 +37,13 @@ from jobpool.sandbox.protocol.messages import (
     Load,
     encode,
 )
+from jobpool.sandbox.system.platform import require_linux
 from jobpool.sandbox.system.process_tree import become_subreaper, send_signal
 from jobpool.sandbox.system.procfs import (
     process_start_time,
-    require_linux,
     resident_bytes,
 )
 from jobpool.sandbox.zygote import early
-from jobpool.sandbox.zygote.early import RUN_VARIABLE
 from jobpool.sandbox.zygote.fresh import start_fresh
 from jobpool.sandbox.zygote.prefork import take
 from jobpool.sandbox.zygote.process import ZygoteProcess
@@ -95,6 +96,7 @@ class Zygote:
         env: tuple[str, ...] | None = None,
         fence: str = "",
         cgroup: str = "",
+        commands: tuple[Command, ...] = (),
     ) -> Zygote:
         """Start a zygote and have it load the application.
 
@@ -111,6 +113,7 @@ class Zygote:
                 any text; None: all.
             fence: path of the fence's file; "": there is none.
             cgroup: the cgroup that it enters; "": none.
+            commands: handlers beside those of the application.
 
         Raises:
             JobpoolError: the platform lacks something; nothing was started.
@@ -127,7 +130,8 @@ class Zygote:
         try:
             process.control.setblocking(False)
             zygote = cls(pool, process)
-            zygote._socket.send(encode(Load(app, directory, preload, fence, cgroup)))
+            load = Load(app, directory, preload, fence, cgroup, commands)
+            zygote._socket.send(encode(load))
         except BaseException:
             process.control.close()
             raise

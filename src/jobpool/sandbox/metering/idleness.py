@@ -5,6 +5,9 @@ kernel show its main thread waiting in poll(2), without a timeout, on the two
 descriptors on which a child waits for a job, while that thread does anything else; nor
 hide the processor time of its threads and processes.
 
+On a busy machine, what computes all the time gets a small share of a processor. So time
+in which a thread could run, but none was free for it, does not count.
+
 Not detected: a thread of native code that does little while the main thread imitates
 the wait. On a kernel or machine that does not show another process's system call
 (/proc/PID/syscall), only processor time is checked. A process can hide its call from
@@ -25,6 +28,8 @@ SAMPLE_AFTER_S = 1.0
 """Samples that come sooner do not count."""
 BUSY_SHARE = 0.5
 """A larger share of a processor than an application's background threads need."""
+_UNSUSPICIOUS_SHARE = 0.1
+"""With so little it is not asked for what its threads had to wait."""
 _WAITED_ON = 2
 _WORDS_OF_A_CALL = 9
 """Its number, six arguments, stack pointer and program counter."""
@@ -47,6 +52,8 @@ class Idleness:
         self._pid = pid
         self._doubts = 0
         self._cpu_s = self._sampled_s = 0.0
+        self._threads: dict[int, procfs.ThreadTimes] = {}
+        """As they were at the last sample; empty: nobody has asked."""
         self._was_shown: bool | None = None
 
     def learn(self) -> None:
@@ -73,18 +80,42 @@ class Idleness:
         passed_s = now_s - self._sampled_s
         if passed_s < SAMPLE_AFTER_S:
             return ""
-        cpu_s = sum(map(procfs.cpu_s, (self._pid, *below)))
+        tree = (self._pid, *below)
+        cpu_s = sum(map(procfs.cpu_s, tree))
         used_s = cpu_s - self._cpu_s if self._sampled_s else 0.0
+        share = used_s / passed_s
+        if share > _UNSUSPICIOUS_SHARE:
+            share = max(share, self._wanted(tree, passed_s))
+        else:
+            self._threads = {}
         self._sampled_s, self._cpu_s = now_s, cpu_s
         doubt, waits = "", waits_for_a_job(self._pid)
         if waits is None and self._was_shown:
             doubt = "hides what it does"
         elif waits is False:
             doubt = "does not wait for one"
-        if used_s > BUSY_SHARE * passed_s:
-            doubt = f"uses {used_s / passed_s:.0%} of a processor"
+        if share > BUSY_SHARE:
+            doubt = f"uses {share:.0%} of a processor"
         self._doubts = self._doubts + 1 if doubt else 0
         return doubt if self._doubts >= DOUBTS_MAX else ""
+
+    def _wanted(self, pids: Iterable[int], passed_s: float) -> float:
+        """Return the share of a processor that its threads would use if one was free.
+
+        Each for itself: of what many threads that wake up together wait for each other,
+        the sum may be longer than the time that has passed. 0.0: not known yet.
+        """
+        before = self._threads
+        self._threads = {
+            thread: times for pid in pids for thread, times in procfs.threads(pid)
+        }
+        share = 0.0
+        for thread, now in self._threads.items():
+            then = before.get(thread, now)
+            ran_s = now.ran_s - then.ran_s
+            could_s = passed_s - (now.waited_s - then.waited_s)
+            share += ran_s / max(could_s, ran_s) if ran_s else 0.0
+        return share
 
 
 def waits_for_a_job(pid: int) -> bool | None:

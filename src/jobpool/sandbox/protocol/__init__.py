@@ -1,4 +1,4 @@
 """The messages between parent and child, and how far a child is trusted.
 
-May import: core, sandbox.system. Start with `messages`, then `verdict`.
+May import: core. Start with `messages`, then `verdict`.
 """

@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 
 from jobpool.core.application.app_report import AppReport
+from jobpool.core.application.command import Command
+from jobpool.core.application.reports import Report
 from jobpool.core.application.step_results import MemberResult, WantedResults
 from jobpool.core.config.settings import PAYLOAD_MAX_BYTES
 from jobpool.core.isolation.measures import Enclosure, Lockdown
@@ -24,6 +26,8 @@ from jobpool.core.rules.admission import Admission
 
 FRAME_MAX_BYTES = 16 * 2**20
 """More than any valid message: two capped payloads, output and tracebacks."""
+OUTPUT_MAX_BYTES = 64 * 1024
+"""Longest tail of an attempt's output that is kept."""
 READ_BYTES = 32 * 1024
 """Some 1,500 of the smallest messages: a few milliseconds of work."""
 READ_MAX_BYTES = 256 * 1024
@@ -49,6 +53,8 @@ class Load(msgspec.Struct, tag="load", array_like=True):
     """Path of the fence's file; "": there is no fence."""
     cgroup: str = ""
     """The zygote enters it; "": it stays where it was started."""
+    commands: tuple[Command, ...] = ()
+    """Handlers beside those of the application."""
 
 
 class Fork(msgspec.Struct, tag="fork", array_like=True):
@@ -150,6 +156,8 @@ class Go(msgspec.Struct, tag="go", array_like=True):
     """For jobs that a handler enqueues."""
     pool_names: tuple[str, ...] = ()
     """Those that such a job may name."""
+    sends_reports: bool = False
+    """What an error tracker in it leaves with `Done` is sent."""
 
 
 class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
@@ -184,6 +192,12 @@ class RunJob(msgspec.Struct, tag="run", array_like=True, gc=False):
     """Attempts in a row before this one that snoozed."""
     is_member: bool = False
     """It is a flow's: its payload may have placeholders for others' results."""
+    trace: str | None = None
+    """The trace context of its attempt, or `UNRECORDED`, as `core.jobs.trace` has them;
+    None: nobody records traces."""
+    pool: str = ""
+    waited_s: float = 0.0
+    """From when it was due until it was sent."""
 
 
 class Answer(msgspec.Struct, tag="answer", array_like=True):
@@ -265,6 +279,8 @@ class Done(msgspec.Struct, tag="done", array_like=True, gc=False):
     """Monotonic time at which it began."""
     added: list[NewJob] = []
     """Members that it adds to its own step."""
+    reports: list[Report] = []
+    """What an error tracker has left there to be sent."""
 
 
 class Raised(msgspec.Struct, tag="raised", array_like=True):

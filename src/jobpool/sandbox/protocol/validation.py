@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from jobpool.core.application.reports import (
+    REPORTS_MAX,
+    REPORTS_MAX_BYTES,
+    Report,
+)
 from jobpool.core.jobs.flow import (
     ADDED_MAX,
     ADDED_MAX_BYTES,
@@ -19,6 +24,7 @@ from jobpool.core.jobs.flow import (
 from jobpool.core.jobs.job import NewJob
 from jobpool.core.units import DURATION_MAX_S, SIZE_MAX_BYTES
 from jobpool.sandbox.protocol.messages import (
+    OUTPUT_MAX_BYTES,
     AboutPermits,
     Ask,
     Beat,
@@ -30,7 +36,6 @@ from jobpool.sandbox.protocol.messages import (
     RequestEnded,
     ReturnPermit,
 )
-from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES
 
 TEXT_MAX_CHARS = 128 * 1024
 CLASSES_MAX = 64
@@ -68,6 +73,8 @@ def screened(
             wrong = _done(frame, result_max_bytes)
             if frame.added and not wrong:
                 wrong = _added(frame.added) or wrong_with(frame.added)
+            if frame.reports and not wrong:
+                wrong = _reports(frame.reports)
         elif isinstance(frame, AboutPermits):
             wrong = _about_permits(frame)
         else:
@@ -139,6 +146,13 @@ def _done(done: Done, result_max_bytes: int) -> str | None:
     if len(done.surprise) > TEXT_MAX_CHARS:
         return "a surprise of endless length"
     return None if done.error is None else _raised(done.error)
+
+
+def _reports(reports: Sequence[Report]) -> str | None:
+    size_bytes = sum(report.size_bytes for report in reports)
+    if len(reports) > REPORTS_MAX or size_bytes > REPORTS_MAX_BYTES:
+        return f"{len(reports)} reports of {size_bytes} bytes, over the cap"
+    return None
 
 
 def _added(jobs: Sequence[NewJob]) -> str | None:

@@ -14,7 +14,8 @@ import sys
 from fcntl import F_GETFL, F_SETFL, fcntl  # before an application can replace it
 
 from jobpool.sandbox.confinement import setup
-from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES, read_tail
+from jobpool.sandbox.protocol.messages import OUTPUT_MAX_BYTES
+from jobpool.sandbox.system.capture import read_tail
 from jobpool.sandbox.system.own_fds import identity_of, require
 
 _FAR = 1 << 62

@@ -11,8 +11,6 @@ import ctypes
 import fcntl
 import os
 
-OUTPUT_MAX_BYTES = 64 * 1024
-"""Longest tail of an attempt's output that is kept."""
 STACK_MAX_BYTES = 32 * 1024
 _PUNCH_HOLE, _KEEP_SIZE = 2, 1
 _BLOCK_BYTES = 512

@@ -24,6 +24,7 @@ from collections.abc import Collection
 from jobpool.errors import JobpoolError
 from jobpool.sandbox.system.libc import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 from jobpool.sandbox.system.procfs import EXHAUSTED, children_of, process_stat
+from jobpool.sandbox.system.spared import none_starts
 
 ROUNDS_MAX = 200
 """After so many walks a tree that grows faster than it is stopped is killed anyway."""
@@ -141,9 +142,11 @@ def sweep_orphans(
 
 
 def _sweep(known_pids: Collection[int], not_before: int) -> set[Member]:
+    with none_starts() as others:
+        found = children_of(os.getpid())
     met = set()
-    for pid in children_of(os.getpid()):
-        if pid in known_pids:
+    for pid in found:
+        if pid in known_pids or pid in others:
             continue
         stat = process_stat(pid)
         if stat is None or stat.start_time <= not_before:

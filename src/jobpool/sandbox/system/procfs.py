@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from jobpool.core.safe_text import one_line
 from jobpool.core.units import show_size
-from jobpool.errors import JobpoolError
 from jobpool.sandbox.system import reserve_fds
 
 _READ_BYTES = 64 * 1024
@@ -45,20 +44,6 @@ class ProcessStat(NamedTuple):
     def is_dead(self) -> bool:
         """Whether nothing of it runs and nothing is below it any more."""
         return self.state == "Z" and self.threads <= 1
-
-
-def require_linux() -> None:
-    """Refuse a platform that lacks what the sandbox needs.
-
-    Raises:
-        JobpoolError: this is not Linux, or Linux before 5.3; nothing was started.
-    """
-    if not sys.platform.startswith("linux") or not hasattr(os, "pidfd_open"):
-        raise JobpoolError(
-            f"jobpool runs jobs on Linux 5.3 or newer only, because it needs pidfds, "
-            f"subreapers and memfds; this is {sys.platform}. Enqueueing works "
-            "everywhere: run the supervisor on a Linux host"
-        )
 
 
 def page_bytes() -> int:
@@ -218,6 +203,29 @@ def cpu_s(pid: int) -> float:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
         return 0.0
+
+
+class ThreadTimes(NamedTuple):
+    """What the scheduler knows of a thread, since it began."""
+
+    ran_s: float
+    waited_s: float
+    """It could run, but no processor was free for it."""
+
+
+def threads(pid: int) -> Iterator[tuple[int, ThreadTimes]]:
+    """Yield the threads of a process, by id; none when it, or the figures, are gone."""
+    try:
+        names = reserve_fds.with_reserve(os.listdir, f"/proc/{pid}/task")
+    except OSError:
+        return
+    for name in names:
+        try:
+            words = read(f"/proc/{pid}/task/{name}/schedstat").split()
+        except OSError:
+            continue
+        if len(words) > 1:
+            yield int(name), ThreadTimes(int(words[0]) / 1e9, int(words[1]) / 1e9)
 
 
 def boot_id() -> str:

@@ -18,11 +18,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from jobpool.core.application.current import RUN_VARIABLE
 from jobpool.sandbox.zygote.fresh import given, start_fresh
 from jobpool.sandbox.zygote.process import ZygoteProcess
 
-RUN_VARIABLE = "JOBPOOL_RUN"
-"""Names the run in the environment of all its processes."""
 ENDING_MS = 1000
 """Longest wait for one that is killed."""
 

@@ -13,26 +13,35 @@ import hashlib
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-_INSTALLED = ("/site-packages/", "/dist-packages/")
+import msgspec
+
+from jobpool.core.application.command import Command
+
+_INSTALLED = tuple(
+    f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages")
+)
 _OURS = "jobpool"
 _SOURCE = ".py"
 _DIGEST_BYTES = 6
 """As short as a commit's: 12 digits. Few versions are ever compared."""
 
 
-def source_hash(app: str, directory: str) -> str:
-    """Return the hash of what has been imported by now.
+def source_hash(app: str, directory: str, commands: Sequence[Command] = ()) -> str:
+    """Return the hash of what has been imported by now, and of declared commands.
 
     Args:
         app: the application, as for `load_application`.
         directory: the launch directory.
+        commands: what the configuration declares.
     """
     whole = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for name, path in sorted(_own_files(app, directory)):
+    if commands:
+        whole.update(msgspec.json.encode(commands, order="sorted"))
+    for name, path in sorted(own_files(app, directory)):
         try:
             with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - many, fast
                 content = file.read()
@@ -44,7 +53,7 @@ def source_hash(app: str, directory: str) -> str:
     return whole.hexdigest()
 
 
-def _own_files(app: str, directory: str) -> Iterator[tuple[str, str]]:
+def own_files(app: str, directory: str) -> Iterator[tuple[str, str]]:
     """Yield names and source files of the application's modules."""
     target = app.partition(":")[0]
     roots, package = [os.path.realpath(directory)], target.partition(".")[0]
@@ -60,7 +69,7 @@ def _own_files(app: str, directory: str) -> Iterator[tuple[str, str]]:
         if file is None or not file.endswith(_SOURCE):
             continue
         top = name.partition(".")[0]
-        folder = file.rpartition("/")[0]
+        folder = os.path.dirname(file)  # noqa: PTH120 - many, fast
         if folder not in is_own:
             path = os.path.join(os.path.realpath(folder), "")  # noqa: PTH118
             is_own[folder] = path.startswith(inside) and not (

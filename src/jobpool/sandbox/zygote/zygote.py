@@ -230,7 +230,7 @@ class Zygote:
     def _try(self, load: Load) -> Loaded | LoadFailed:
         before = set(_open_fds())
         try:
-            application = load_application(load.app, load.directory)
+            application = load_application(load.app, load.directory, load.commands)
             handlers = application.handler_specs()
             schedules = application.declared_schedules()
             quotas = application.declared_quotas()
@@ -257,7 +257,7 @@ class Zygote:
                 schedules=schedules,
                 quotas=quotas,
                 store=store,
-                version=source_hash(load.app, load.directory),
+                version=source_hash(load.app, load.directory, load.commands),
                 base_rss_bytes=resident_bytes(os.getpid()),
                 warnings=tuple(warnings),
             )

@@ -2,7 +2,8 @@
 
 Theory of operation. The function runs in a thread with a stand-in for the connection,
 whose `execute` runs on the connection's own event loop, while the caller awaits the
-thread.
+thread. A connection of aiosqlite has a thread of its own, and sqlite3's connection
+there: the function runs in that thread, with that one.
 
 Import this module only where it is needed: importing asyncio takes long.
 """
@@ -10,8 +11,9 @@ Import this module only where it is needed: importing asyncio takes long.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from jobpool.errors import UsageError
@@ -24,8 +26,9 @@ async def call_async(connection: Any, function: Callable[[Any], T]) -> T:
     """Call a function with a synchronous stand-in for an asynchronous connection.
 
     Args:
-        connection: psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or
-            AsyncSession; a synchronous one is passed on as it is.
+        connection: psycopg's AsyncConnection, aiosqlite's, or SQLAlchemy's
+            AsyncConnection or AsyncSession over these; a synchronous one is passed on
+            as it is.
         function: called once, in a thread.
 
     Returns:
@@ -35,11 +38,15 @@ async def call_async(connection: Any, function: Callable[[Any], T]) -> T:
         asyncio.CancelledError: once the function has returned: it cannot be stopped,
             and must not use the connection at the same time as its owner.
     """
-    if is_async(connection):
-        if library_of(connection) == "sqlalchemy":
-            connection = await _below_async_sqlalchemy(connection)
-        connection = StandIn(connection, asyncio.get_running_loop())
-    work = asyncio.ensure_future(asyncio.to_thread(function, connection))
+    if library_of(connection) == "sqlalchemy" and is_async(connection):
+        connection = await _below_async_sqlalchemy(connection)
+    if library_of(connection) == "aiosqlite":
+        call: Coroutine[Any, Any, T] = _in_its_thread(connection, function)
+    else:
+        if is_async(connection):
+            connection = StandIn(connection, asyncio.get_running_loop())
+        call = asyncio.to_thread(function, connection)
+    work = asyncio.ensure_future(call)
     canceled: asyncio.CancelledError | None = None
     while not work.done():
         try:
@@ -123,10 +130,26 @@ class StandInCursor:
 
 async def _below_async_sqlalchemy(connection: Any) -> Any:
     found = await connection.run_sync(below_sqlalchemy)
-    if library_of(found) != "psycopg":
+    if library_of(found) not in {"psycopg", "aiosqlite"}:
         raise UsageError(
             f"connection: SQLAlchemy uses the driver {type(found).__module__} there; "
-            "jobpool can share an asynchronous connection of psycopg only: "
-            "create_async_engine('postgresql+psycopg://...')"
+            "of asynchronous connections jobpool can share those of psycopg and "
+            "aiosqlite: create_async_engine('postgresql+psycopg://...'). Nothing was "
+            "written"
         )
     return found
+
+
+async def _in_its_thread(connection: Any, function: Callable[[Any], T]) -> T:
+    """Call a function with sqlite3's connection below aiosqlite's, in its thread.
+
+    Raises:
+        UsageError: it is closed.
+    """
+    # SQLAlchemy's dialect takes it from there as well: there is no other way.
+    below = connection._connection  # noqa: SLF001
+    if below is None:
+        raise UsageError("connection: it is closed; pass an open one")
+    context = contextvars.copy_context()
+    done: T = await connection._execute(context.run, function, below)  # noqa: SLF001
+    return done

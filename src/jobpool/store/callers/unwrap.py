@@ -13,7 +13,10 @@ from jobpool.errors import UsageError
 
 POSTGRES = frozenset({"psycopg", "psycopg2", "jobpool"})
 """Libraries with connections to PostgreSQL; jobpool's are stand-ins for psycopg's."""
-_LIBRARIES = ("sqlalchemy", "django", "psycopg", "psycopg2", "sqlite3", "jobpool")
+_LIBRARIES = (
+    *("sqlalchemy", "django", "psycopg", "psycopg2"),
+    *("sqlite3", "aiosqlite", "jobpool"),
+)
 
 
 def library_of(connection: Any) -> str:
@@ -51,8 +54,9 @@ def unwrap(connection: Any) -> Any:
 
 def is_async(connection: Any) -> bool:
     """Say whether a connection or session must be awaited."""
-    if library_of(connection) not in {"psycopg", "sqlalchemy"}:
-        return False
+    library = library_of(connection)
+    if library not in {"psycopg", "sqlalchemy"}:
+        return library == "aiosqlite"
     names = {base.__name__ for base in type(connection).__mro__}
     return bool(names & {"AsyncConnection", "AsyncSession", "async_scoped_session"})
 

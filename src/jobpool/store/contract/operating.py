@@ -23,7 +23,12 @@ class Operating(Protocol):
         """
         ...
 
-    def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:
+    def revive(
+        self,
+        ids: Iterable[int],
+        states: Sequence[JobState],
+        memory_bytes: int | None = None,
+    ) -> int:
         """Make jobs in one of *states* runnable now: reset counters, keep history.
 
         A job whose unique text is held by another unfinished job stays as it is, and
@@ -34,9 +39,13 @@ class Operating(Protocol):
         Args:
             ids: the jobs.
             states: of pending, dead, quarantined, canceled.
+            memory_bytes: their own memory limit from now on; None: as it was.
 
         Returns:
             How many were revived.
+
+        Raises:
+            UsageError: no database can hold such a limit; nothing was changed.
         """
         ...
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from jobpool.core.jobs.job import Attempt, Job
 from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.core.rules.run_report import ReportRow
 from jobpool.core.rules.waits import WaitRow
 from jobpool.store.records.flows import (
+    AskRow,
     FlowDetail,
     FlowFilter,
     FlowRow,
@@ -24,9 +25,12 @@ from jobpool.store.records.reading import (
     EndRow,
     FigureRow,
     GroupRow,
+    Looked,
+    MinuteRow,
     SampleRow,
     ScalingRow,
     SketchRow,
+    Spot,
     StatRow,
     UnfinishedRow,
     WaitingRow,
@@ -67,19 +71,39 @@ class Reading(Protocol):
         """Return warnings about the database's health for an operator; cheap."""
         ...
 
-    def get(self, job_id: int) -> Job | None:
-        """Return a job, or None."""
-        ...
+    def get(self, job_id: int, connection: Any = None) -> Job | None:
+        """Return a job, or None.
 
-    def id_of(self, ref: str) -> int | None:
-        """Return the id in a job's ref; None: it is not a ref of this store.
+        Args:
+            job_id: the job.
+            connection: the caller's own, as for `enqueue`: the job is read as the
+                transaction on it sees it. None: as everybody does.
 
-        The job may have been pruned since.
+        Raises:
+            UsageError: the connection cannot be used.
         """
         ...
 
-    def payload(self, job_id: int) -> bytes | None:
-        """Return a job's arguments as stored, or None."""
+    def id_of(self, ref: str, connection: Any = None) -> int | None:
+        """Return the id in a job's ref; None: it is not a ref of this store.
+
+        The job may have been pruned since. *connection* is as for `get`.
+        """
+        ...
+
+    def ref_of(self, job_id: int) -> str:
+        """Return the ref of a job, of which nothing but its id is at hand.
+
+        "": the store's key for refs is damaged, and there are none.
+        """
+        ...
+
+    def payload(self, job_id: int, connection: Any = None) -> bytes | None:
+        """Return a job's arguments as stored, or None; *connection* as for `get`."""
+        ...
+
+    def trace(self, job_id: int) -> str | None:
+        """Return in which trace context a job was enqueued; None: in none."""
         ...
 
     def attempts(self, job_id: int) -> list[Attempt]:
@@ -95,9 +119,44 @@ class Reading(Protocol):
         ...
 
     def find(
-        self, which: Filter, limit: int = 100, before_id: int | None = None
+        self,
+        which: Filter,
+        limit: int = 100,
+        before_id: int | None = None,
+        after_id: int | None = None,
     ) -> list[Job]:
-        """Return jobs, newest id first."""
+        """Return jobs, newest id first.
+
+        Args:
+            which: the filter.
+            limit: at most so many.
+            before_id: only those with a lower id.
+            after_id: only those with a higher one.
+        """
+        ...
+
+    def look(
+        self,
+        which: Filter,
+        limit: int,
+        before: Spot | None = None,
+        window: int = 1000,
+    ) -> Looked:
+        """Look at some jobs, and return those of a filter: bounded, whatever there is.
+
+        If all states that are meant are those of jobs that have ended, the latest end
+        comes first; else the newest id.
+
+        Args:
+            which: the filter.
+            limit: stop after so many that it means.
+            before: where the look before has stopped; None: begin.
+            window: stop after looking at so many.
+        """
+        ...
+
+    def tally(self, most: int) -> dict[str, int]:
+        """Count jobs by state, each up to *most*: more than that cost nothing."""
         ...
 
     def count(self, which: Filter) -> int:
@@ -116,12 +175,26 @@ class Reading(Protocol):
         """Return the last attempts that did not succeed, the latest first."""
         ...
 
+    def minutes(self, since_ms: int) -> list[MinuteRow]:
+        """Count what has ended by minute, from the one with a moment on, oldest first.
+
+        Minutes in which nothing has ended are left out. Of attempts that did not
+        succeed, the last 100,000 are looked at.
+
+        Args:
+            since_ms: the moment, by the store's clock.
+        """
+        ...
+
     def groups(self, which: Filter) -> list[GroupRow]:
         """Count jobs by kind, state and how they ended, most first."""
         ...
 
     def stats(self) -> list[StatRow]:
-        """Return counts and mean times by pool, kind and state."""
+        """Return counts and mean times by pool, kind and state.
+
+        Jobs whose time has come are runnable, also if no supervisor has stored that.
+        """
         ...
 
     def figures(self) -> list[FigureRow]:
@@ -141,6 +214,8 @@ class Reading(Protocol):
 
     def depths(self) -> list[DepthRow]:
         """Count the jobs that have not ended, and those that are dead or quarantined.
+
+        By state, as in `stats`.
 
         It reads each of them: ten million take seconds.
         """
@@ -182,7 +257,7 @@ class Reading(Protocol):
         ...
 
     def waiting(self) -> list[WaitingRow]:
-        """Return runnable jobs by kind with the oldest one's age."""
+        """Return due jobs by kind with the oldest one's age; runnable as in `stats`."""
         ...
 
     def kinds(self) -> list[KindRecord]:
@@ -204,8 +279,26 @@ class Reading(Protocol):
         """
         ...
 
-    def flows(self, which: FlowFilter, limit: int = 100) -> list[FlowRow]:
+    def flows(
+        self, which: FlowFilter, limit: int = 100, before_id: int | None = None
+    ) -> list[FlowRow]:
         """Return flows, newest first; one that is still being built is none yet."""
+        ...
+
+    def asks(self, limit: int = 100) -> list[AskRow]:
+        """Return the steps that wait for somebody, those of the oldest flows first.
+
+        Of the 1,000 oldest flows that are open.
+        """
+        ...
+
+    def strays(self, limit: int = 100) -> list[int]:
+        """Return jobs that wait for nothing that is there, so for ever.
+
+        Another program has damaged them: their step is not there, or they wait neither
+        for one nor for a text. One for each such step. 10,000 steps are looked at, and
+        as many jobs without one.
+        """
         ...
 
     def flow(self, flow_id: int) -> FlowDetail | None:
@@ -282,6 +375,10 @@ class Reading(Protocol):
 
     def paused(self) -> list[tuple[str, str]]:
         """Return what is paused: ``(what, name)`` of `PauseRow`."""
+        ...
+
+    def clock_ms(self) -> int:
+        """Return its clock: leases and schedules go by that, not by a host's."""
         ...
 
     def position(self) -> Position:

@@ -23,7 +23,7 @@ from jobpool.core.rules.run_report import RunReport, StoreReport
 from jobpool.core.rules.schedules.schedule import Declared
 from jobpool.core.rules.suspects import Deaths
 from jobpool.store.contract.watermark import Watermark
-from jobpool.store.records.jobs import LeaseBatch, Receipt
+from jobpool.store.records.jobs import HeldBack, LeaseBatch, Receipt
 from jobpool.store.records.reading import SketchRow
 from jobpool.store.records.runs import Formats, KindRecord, Renewal, Run
 from jobpool.store.records.schedules import Published, Ticked
@@ -42,6 +42,13 @@ class Supervising(Protocol):
         Raises:
             StoreRefused: the run's format is below the store's least; nothing was
                 changed.
+        """
+        ...
+
+    def trace_key(self) -> bytes:
+        """Return what tells this store's traces from others', for as long as it lives.
+
+        It is a secret that must not be shown.
         """
         ...
 
@@ -320,6 +327,13 @@ class Supervising(Protocol):
         """Count due jobs of these kinds by pool, up to *limit* each.
 
         Those that are paused, or that wait for a quota, do not count.
+        """
+        ...
+
+    def held_back(self, kinds: Mapping[str, Sequence[str]]) -> HeldBack | None:
+        """Say whether quotas hold back due jobs of these kinds by pool; None: no.
+
+        Asked after a lease that granted nothing. What is paused does not count.
         """
         ...
 

@@ -36,6 +36,7 @@ from jobpool.store.memory.tables.permits import Bucket, PermitTable
 from jobpool.store.memory.tables.records import Records, Table
 from jobpool.store.memory.tables.rows import Row
 from jobpool.store.memory.tables.ticks import TickTable
+from jobpool.store.records.alerts import AlertRow, Incident
 from jobpool.store.records.jobs import KeptOutput
 from jobpool.store.records.operating import AuditRow, PauseRow
 from jobpool.store.records.runs import KindRecord, Run
@@ -94,6 +95,9 @@ class MemoryDatabase:
         flows: by id.
         steps: those of all flows.
         flow_notes: steps that are to be looked at, since a member has ended.
+        incidents: what is or was wrong, by id.
+        alerts: what is told of that, by id.
+        watch: who has looked last: turn, time, notes; one row.
         app_since: since when each run runs its version of its application.
         restores: how often `begin_anew` was called.
         commits: transactions so far that have changed something.
@@ -129,6 +133,9 @@ class MemoryDatabase:
         self.flows = FlowTable()
         self.steps = StepTable()
         self.flow_notes: Records[int, bool] = Records()
+        self.incidents: Records[int, Incident] = Records()
+        self.alerts: Records[int, AlertRow] = Records()
+        self.watch: Records[str, tuple[int, int, str]] = Records()
         self.app_since: Records[str, int] = Records()
         self.commits = 0
         self.restores = 0
@@ -137,10 +144,29 @@ class MemoryDatabase:
         self._last_audit_id = 0
         self._last_limits = 0
         self._last_schedule_id = 0
+        self._last_incident_id = 0
+        self._last_alert_id = 0
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._writer: object = None
         self._journal: list[tuple[Table[Any, Any], Any, Any, Any]] = []
+
+    def refuse(self, connection: Any) -> None:
+        """Refuse a caller's connection, if one is given.
+
+        Raises:
+            UsageError: it is.
+        """
+        if connection is not None:
+            raise self.no_connections()
+
+    def no_connections(self) -> UsageError:
+        """Return the error for whoever passes a connection."""
+        return UsageError(
+            f"connection: the store {self.url} is in memory: no database's "
+            "transaction can include it; leave the connection out, or use a store in "
+            "that database. Nothing was enqueued"
+        )
 
     # -- changes, by the writer -----------------------------------------------------
 
@@ -197,6 +223,16 @@ class MemoryDatabase:
         """Return a fresh id of a schedule."""
         self._last_schedule_id += 1
         return self._last_schedule_id
+
+    def take_incident_id(self) -> int:
+        """Return a fresh id of an incident."""
+        self._last_incident_id += 1
+        return self._last_incident_id
+
+    def take_alert_id(self) -> int:
+        """Return a fresh id of an alert."""
+        self._last_alert_id += 1
+        return self._last_alert_id
 
     @property
     def limits_version(self) -> int:

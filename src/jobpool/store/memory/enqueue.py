@@ -17,7 +17,6 @@ from jobpool.core.jobs.job import Debounce, Enqueued, JobState, NewJob, OnConfli
 from jobpool.core.jobs.uniform_batch import representatives
 from jobpool.core.rules.admission import NO_BOUND, Admission, Bound, Scope, Seen, Sort
 from jobpool.core.rules.lifecycle import JobEvent, after
-from jobpool.errors import UsageError
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.tables.ordered_set import RankSet, id_of, oldest_ms, time_of
 from jobpool.store.memory.tables.rows import Row, Shared
@@ -57,8 +56,7 @@ class Enqueueing(ABC):
         self, jobs: Sequence[NewJob], connection: Any = None, *, wakes: bool = False
     ) -> list[Enqueued]:
         """See `Store.enqueue`; a connection is always refused."""
-        if connection is not None:
-            raise self._no_connections()
+        self._database.refuse(connection)
         if not jobs:
             return []
         if any(job.codec is not None for job in representatives(jobs)):
@@ -121,7 +119,7 @@ class Enqueueing(ABC):
     def caller_transaction(self, connection: Any) -> AbstractContextManager[None]:
         """See `Store.caller_transaction`; always refused."""
         del connection
-        raise self._no_connections()
+        raise self._database.no_connections()
 
     def _insert(self, jobs: Sequence[NewJob], now_ms: int) -> list[Enqueued]:
         """Store checked jobs one after another, whatever the depth of the queue.
@@ -239,13 +237,6 @@ class Enqueueing(ABC):
             if job_id is not None:
                 return table[job_id]
         return None
-
-    def _no_connections(self) -> UsageError:
-        return UsageError(
-            f"connection: the store {self._database.url} is in memory: no database's "
-            "transaction can include it; leave the connection out, or use a store in "
-            "that database. Nothing was enqueued"
-        )
 
 
 class MemorySight:

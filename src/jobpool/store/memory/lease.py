@@ -28,9 +28,9 @@ from jobpool.store.memory.tables.ordered_set import (
     time_of,
 )
 from jobpool.store.memory.tables.rows import NOT_BEGUN, Held, Row, lease_from
-from jobpool.store.operations.due import STEP_JOBS
+from jobpool.store.operations.due import STEP_JOBS, in_s
 from jobpool.store.operations.lease import KINDS_MAX
-from jobpool.store.records.jobs import LeaseBatch
+from jobpool.store.records.jobs import HeldBack, LeaseBatch
 from jobpool.store.records.runs import Run
 from jobpool.store.statements.schedules import scheduled_from
 from jobpool.store.statements.validation import COUNT_MAX, STORE_PAUSE
@@ -190,6 +190,22 @@ class Leasing(SuspectKeeping, MisfitKeeping):
                 if pool in pools and queue
             )
         return found[:KINDS_MAX]
+
+    def held_back(self, kinds: Mapping[str, Sequence[str]]) -> HeldBack | None:
+        """See `Store.held_back`."""
+        with self._session.reading:
+            now_ms = self._clock.utc_ms()
+            passed = self._database.suspects.keys() | self._left(now_ms)
+            claim = Claim(self._database, now_ms)
+            runnable = self._database.jobs.runnable
+            waits = is_open = False
+            for pool, names in kinds.items():
+                laned = claim.laned(pool, self._leasable(pool, names))
+                is_open |= bool(claim.heads(pool, laned, passed, 1, 0))
+                waits |= any(runnable.get((pool, kind)) for kind in laned)
+        if not waits:
+            return None
+        return HeldBack(0.0 if is_open else in_s(claim.opens_at_ms, now_ms))
 
     def due(self, kinds: Mapping[str, Sequence[str]], limit: int) -> dict[str, int]:
         """See `Store.due`."""

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -27,17 +28,22 @@ from jobpool.store.memory.flows.reading import FlowReading
 from jobpool.store.memory.quotas.claim import Claim
 from jobpool.store.memory.quotas.reading import QuotaReading
 from jobpool.store.memory.set_apart.misfits import MisfitKeeping
+from jobpool.store.memory.tables.looks import groups_of, is_meant, looked_at
 from jobpool.store.memory.tables.ordered_set import oldest_ms
 from jobpool.store.memory.tables.rows import Row, job_from
 from jobpool.store.memory.tables.scaling import scaling_of
 from jobpool.store.memory.tables.uses import (
+    Due,
     Use,
     depths_of,
     ends_of,
     figures_of,
-    mean_of,
+    minutes_of,
     newness,
+    overdue_of,
+    runnable_of,
     samples_of,
+    stats_of,
     tenant_depths_of,
     uses_of,
 )
@@ -49,11 +55,15 @@ from jobpool.store.records.reading import (
     EndRow,
     FigureRow,
     GroupRow,
+    Looked,
+    MinuteRow,
     SampleRow,
     ScalingRow,
     SketchRow,
+    Spot,
     StatRow,
     WaitingRow,
+    by_time,
 )
 from jobpool.store.records.runs import KindRecord
 from jobpool.store.statements.validation import STORE_PAUSE
@@ -66,22 +76,39 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
     _session: Session
     _clock: Clock
 
-    def get(self, job_id: int) -> Job | None:
+    def get(self, job_id: int, connection: Any = None) -> Job | None:
         """See `Store.get`."""
+        self._database.refuse(connection)
         with self._session.reading:
             row = self._database.jobs.get(job_id)
             return None if row is None else self._shown(row)
 
-    def id_of(self, ref: str) -> int | None:
+    def id_of(self, ref: str, connection: Any = None) -> int | None:
         """See `Store.id_of`."""
+        self._database.refuse(connection)
         with self._session.reading:
             return id_of(ref, self._database.ref_key)
 
-    def payload(self, job_id: int) -> bytes | None:
+    def ref_of(self, job_id: int) -> str:
+        """See `Store.ref_of`."""
+        return ref_of(job_id, self._database.ref_key)
+
+    def trace_key(self) -> bytes:
+        """See `Store.trace_key`."""
+        return self._database.ref_key
+
+    def payload(self, job_id: int, connection: Any = None) -> bytes | None:
         """See `Store.payload`."""
+        self._database.refuse(connection)
         with self._session.reading:
             row = self._database.jobs.get(job_id)
             return None if row is None else row.new.payload
+
+    def trace(self, job_id: int) -> str | None:
+        """See `Store.trace`."""
+        with self._session.reading:
+            row = self._database.jobs.get(job_id)
+        return None if row is None else row.new.trace
 
     def attempts(self, job_id: int) -> list[Attempt]:
         """See `Store.attempts`."""
@@ -102,12 +129,42 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
             return None if found is None else found[1]
 
     def find(
-        self, which: Filter, limit: int = 100, before_id: int | None = None
+        self,
+        which: Filter,
+        limit: int = 100,
+        before_id: int | None = None,
+        after_id: int | None = None,
     ) -> list[Job]:
         """See `Store.find`."""
+        first_id = 0 if after_id is None else after_id + 1
         with self._session.reading:
-            found = islice(self._matching(which, before_id), limit)
-            return [self._shown(row) for row in found]
+            found = self._matching(which, before_id)
+            kept = (row for row in found if row.id >= first_id)
+            return [self._shown(row) for row in islice(kept, limit)]
+
+    def look(
+        self,
+        which: Filter,
+        limit: int,
+        before: Spot | None = None,
+        window: int = 1000,
+    ) -> Looked:
+        """See `Store.look`."""
+        with self._session.reading:
+            rows = self._database.jobs.newest_first()
+            meant = {row.id for row in self._matching(which)}
+            found, spot = looked_at(
+                rows, which, meant, limit=limit, before=before, window=window
+            )
+            return Looked(jobs=tuple(map(self._shown, found)), spot=spot)
+
+    def tally(self, most: int) -> dict[str, int]:
+        """See `Store.tally`."""
+        with self._session.reading:
+            counts = Counter(
+                row.state.value for row in self._database.jobs.newest_first()
+            )
+        return {state.value: min(most, counts[state.value]) for state in JobState}
 
     def count(self, which: Filter) -> int:
         """See `Store.count`."""
@@ -134,56 +191,23 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
             ]
         return nlargest(limit, found, key=newness)
 
+    def minutes(self, since_ms: int) -> list[MinuteRow]:
+        """See `Store.minutes`."""
+        with self._session.reading:
+            return minutes_of(self._database.jobs.newest_first(), since_ms)
+
     def groups(self, which: Filter) -> list[GroupRow]:
         """See `Store.groups`."""
         with self._session.reading:
-            counts = Counter(
-                (
-                    row.new.kind,
-                    row.state.value,
-                    row.ended.reason,
-                    row.ended.outcome and row.ended.outcome.value,
-                    row.ended.error_class,
-                )
-                for row in self._matching(which)
-            )
-        # As in a database, NULL comes first.
-        most_first = sorted(
-            counts.items(),
-            key=lambda one: (-one[1], *((v is not None, v or "") for v in one[0])),
-        )
-        return [
-            GroupRow(kind=k, state=s, reason=r, outcome=o, error_class=e, jobs=n)
-            for (k, s, r, o, e), n in most_first
-        ]
+            return groups_of(self._matching(which))
 
     def stats(self) -> list[StatRow]:
         """See `Store.stats`."""
-        groups: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
         with self._session.reading:
-            blocked = self._blocked(self._clock.utc_ms())
-            for row in self._database.jobs.newest_first():
-                groups[row.new.pool, row.new.kind, row.state.value].append(row)
-        return [
-            StatRow(
-                pool=pool,
-                kind=kind,
-                state=state,
-                jobs=len(rows),
-                mean_wait_s=mean_of(
-                    (row.begun.started_at_ms - row.run_at_ms) / 1000
-                    for row in rows
-                    if row.begun.started_at_ms is not None
-                ),
-                mean_run_s=mean_of(
-                    row.ended.duration_s
-                    for row in rows
-                    if row.ended.duration_s is not None
-                ),
-                blocked=blocked[pool, kind] if state == JobState.RUNNABLE else 0,
-            )
-            for (pool, kind, state), rows in sorted(groups.items())
-        ]
+            jobs, now_ms = self._database.jobs, self._clock.utc_ms()
+            overdue = {of: one.jobs for of, one in overdue_of(jobs, now_ms).items()}
+            stored = stats_of(jobs.newest_first())
+            return by_time(stored, overdue, self._blocked(now_ms))
 
     def figures(self) -> list[FigureRow]:
         """See `Store.figures`."""
@@ -205,7 +229,7 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
             return scaling_of(
                 list(database.jobs.newest_first()),
                 runs=database.runs.values(),
-                waiting=self.waiting(),
+                waiting=self._waiting_rows(runnable_of(self._database.jobs)),
                 schedules=database.schedules.values(),
                 known=self._newest_kinds().keys(),
                 stopped={(one.what, one.name) for one in self.pauses()},
@@ -220,22 +244,13 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
     def depths(self) -> list[DepthRow]:
         """See `Store.depths`."""
         with self._session.reading:
-            return depths_of(self._database.jobs.newest_first())
+            rows = self._database.jobs.newest_first()
+            return depths_of(rows, self._clock.utc_ms())
 
     def tenant_depths(self, limit: int = 100) -> list[tuple[str, str, int]]:
         """See `Store.tenant_depths`."""
         with self._session.reading:
             return tenant_depths_of(self._database.jobs.newest_first())[:limit]
-
-    def open_flows(self) -> dict[str, int]:
-        """See `Store.open_flows`."""
-        with self._session.reading:
-            flows = self._database.flows.rows.values()
-            return dict(
-                Counter(
-                    flow.state.value for flow in flows if flow.finished_at_ms is None
-                )
-            )
 
     def samples(self) -> list[SampleRow]:
         """See `Store.samples`."""
@@ -348,28 +363,32 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
     def waiting(self) -> list[WaitingRow]:
         """See `Store.waiting`."""
         with self._session.reading:
-            now_ms = self._clock.utc_ms()
-            jobs, pauses = self._database.jobs, self._database.paused(now_ms)
-            known = {kind for kind, _ in self._database.kinds}
-            blocked = self._blocked(now_ms)
-            return [
-                WaitingRow(
-                    pool=pool,
-                    kind=kind,
-                    jobs=len(queue),
-                    oldest_age_s=max(0, now_ms - oldest_ms(queue)) / 1000,
-                    known=kind in known,
-                    paused=any(
-                        what in pauses
-                        for what in (("kind", kind), ("pool", pool), STORE_PAUSE)
-                    ),
-                    blocked=blocked[pool, kind],
-                )
-                for (pool, kind), queue in sorted(
-                    jobs.runnable.items(), key=lambda one: one[0]
-                )
-                if queue
-            ]
+            jobs = self._database.jobs
+            found = runnable_of(jobs)
+            for of, more in overdue_of(jobs, self._clock.utc_ms()).items():
+                found[of] = found[of].plus(more) if of in found else more
+            return self._waiting_rows(found)
+
+    def _waiting_rows(self, due: Mapping[tuple[str, str], Due]) -> list[WaitingRow]:
+        now_ms = self._clock.utc_ms()
+        pauses = self._database.paused(now_ms)
+        known = {kind for kind, _ in self._database.kinds}
+        blocked = self._blocked(now_ms)
+        return [
+            WaitingRow(
+                pool=pool,
+                kind=kind,
+                jobs=one.jobs,
+                oldest_age_s=max(0, now_ms - one.oldest_ms) / 1000,
+                known=kind in known,
+                paused=any(
+                    what in pauses
+                    for what in (("kind", kind), ("pool", pool), STORE_PAUSE)
+                ),
+                blocked=blocked[pool, kind],
+            )
+            for (pool, kind), one in sorted(due.items())
+        ]
 
     def kinds(self) -> list[KindRecord]:
         """See `Store.kinds`."""
@@ -439,26 +458,11 @@ class Reading(MisfitKeeping, QuotaReading, FlowReading):
         return (
             row
             for row in rows
-            if (before_id is None or row.id < before_id) and _is_meant(row, which)
+            if (before_id is None or row.id < before_id) and is_meant(row, which)
         )
 
 
 _EVERYTHING = Filter()
-
-
-def _is_meant(row: Row, which: Filter) -> bool:
-    new = row.new
-    if which.since_ms is not None:
-        at_ms = row.created_at_ms if row.finished_at_ms is None else row.finished_at_ms
-        if at_ms < which.since_ms:
-            return False
-    return (
-        (which.states is None or row.state in which.states)
-        and which.kind in {None, new.kind}
-        and which.pool in {None, new.pool}
-        and which.tenant in {None, new.tenant}
-        and which.key in {None, new.key}
-    )
 
 
 def _by_run(published: tuple[tuple[str, str], KindRecord]) -> tuple[str, str]:

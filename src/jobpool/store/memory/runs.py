@@ -30,6 +30,7 @@ from jobpool.store.statements.validation import KIB, clean_text
 _replace = msgspec.structs.replace
 _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
+_KINDS_KEPT_MS = 600_000
 
 
 class RunKeeping(Leasing, QuotaKeeping, PermitKeeping):
@@ -223,9 +224,15 @@ class RunKeeping(Leasing, QuotaKeeping, PermitKeeping):
             ]
 
     def _open_runs(self) -> list[Run]:
-        runs = self._database.runs.values()
+        leaving = self._database.leaving
         return sorted(
-            (run for run in runs if run.ended_at_ms is None),
+            (
+                msgspec.structs.replace(run, is_leaving=True)
+                if run.id in leaving
+                else run
+                for run in self._database.runs.values()
+                if run.ended_at_ms is None
+            ),
             key=lambda run: (run.started_at_ms, run.id),
         )
 
@@ -297,7 +304,7 @@ class RunKeeping(Leasing, QuotaKeeping, PermitKeeping):
                 self._database.put(self._database.pauses, what, None)
             count += prune_flows(self._database, retention, now_ms, limit - count)
             self._forget_quotas(now_ms, now_ms - _RUN_KEPT_MS)
-            self._prune_runs(now_ms - _RUN_KEPT_MS)
+            self._prune_runs(now_ms)
             self._prune_suspects()
             self._prune_misfits()
             self._database.jobs.tidy()
@@ -373,27 +380,29 @@ class RunKeeping(Leasing, QuotaKeeping, PermitKeeping):
         for audit_id in sorted(old)[: max(0, limit)]:
             self._database.put(audits, audit_id, None)
 
-    def _prune_runs(self, before_ms: int) -> None:
+    def _prune_runs(self, now_ms: int) -> None:
         """Delete runs that ended long ago, once others have published their kinds."""
         runs, kinds = self._database.runs, self._database.kinds
-        old = {
-            run.id
+        ended = {
+            run.id: run.ended_at_ms
             for run in runs.values()
-            if run.ended_at_ms is not None and run.ended_at_ms < before_ms
+            if run.ended_at_ms is not None and run.ended_at_ms < now_ms - _KINDS_KEPT_MS
         }
         for run_id in self._database.reports.keys() - {
             run.id for run in runs.values() if run.ended_at_ms is None
         }:
             self._database.put(self._database.reports, run_id, None)
-        if not old:
+        if not ended:
             return
         newest_ms: dict[str, int] = {}
         for (kind, _), record in kinds.items():
             newest_ms[kind] = max(newest_ms.get(kind, 0), record.updated_at_ms)
         for (kind, run_id), record in list(kinds.items()):
-            if run_id in old and record.updated_at_ms < newest_ms[kind]:
+            if run_id in ended and record.updated_at_ms < newest_ms[kind]:
                 self._database.put(kinds, (kind, run_id), None)
         publishers = {run_id for _, run_id in kinds}
+        before_ms = now_ms - _RUN_KEPT_MS
+        old = {run_id for run_id, at_ms in ended.items() if at_ms < before_ms}
         for run_id in old - publishers:
             self._database.put(self._database.renewals, run_id, None)
             self._database.put(runs, run_id, None)

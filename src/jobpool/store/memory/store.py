@@ -12,7 +12,8 @@ from jobpool.core.jobs.job import Settlement
 from jobpool.core.rules.admission import Admission
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.flows.keeping import FlowKeeping
-from jobpool.store.memory.operate import Operating
+from jobpool.store.memory.operators.alerting import Alerting
+from jobpool.store.memory.operators.operate import Operating
 from jobpool.store.memory.read import Reading
 from jobpool.store.memory.runs import RunKeeping
 from jobpool.store.memory.schedules import ScheduleKeeping
@@ -23,7 +24,7 @@ from jobpool.store.wakeup import Waker
 
 
 class MemoryStore(
-    Settling, RunKeeping, ScheduleKeeping, Reading, Operating, FlowKeeping
+    Settling, RunKeeping, ScheduleKeeping, Reading, Operating, FlowKeeping, Alerting
 ):
     """A store in memory. Thread-safe; refused in a forked child.
 
@@ -85,6 +86,9 @@ class MemoryStore(
             is_new = by_others != self._seen
             self._seen = by_others
         return is_new
+
+    def interrupt(self) -> None:
+        """See `Store.interrupt`: there is nothing to wait for."""
 
     def wake(self) -> None:
         """See `Store.wake`."""

@@ -418,6 +418,7 @@ def job_rows(
                 job.codec,
                 job.lane,
                 stamp_of(job),
+                job.trace,
             )
         )
     return rows, states

@@ -25,6 +25,7 @@ from jobpool.store.operations.flows.fold import fold
 from jobpool.store.operations.flows.rows import Contested
 from jobpool.store.operations.quotas.claim import Asked, Claim
 from jobpool.store.operations.quotas.leasing import Split
+from jobpool.store.operations.quotas.view import held_in_lanes
 from jobpool.store.operations.runs import known
 from jobpool.store.operations.schedules.ticks import with_ticks
 from jobpool.store.operations.set_apart.misfits import misfits_among, with_misfits
@@ -34,7 +35,7 @@ from jobpool.store.operations.set_apart.suspects import (
     Wish,
 )
 from jobpool.store.records.flows import Folded
-from jobpool.store.records.jobs import LeaseBatch
+from jobpool.store.records.jobs import HeldBack, LeaseBatch
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import LeaseRow, make_lease, read_leases
 from jobpool.store.statements.session import Database, OwnSession, Row, Session
@@ -263,6 +264,16 @@ class Leasing(SuspectChoosing, ABC):
                     )
                 counts[pool] = min(count, limit)
         return counts
+
+    def held_back(self, kinds: Mapping[str, Sequence[str]]) -> HeldBack | None:
+        """See `Store.held_back`."""
+        with self._database.reading() as session:
+            now_ms = self._database.now_ms(session)
+            self._current(session, now_ms)
+            laned = self._split(dict.fromkeys(kinds, 1), kinds).laned
+            if laned and not self._in_force.is_granted:
+                return HeldBack(None)
+            return held_in_lanes(session, laned, now_ms)
 
     def runnable_kinds(self, pools: Collection[str]) -> list[tuple[str, str]]:
         """See `Store.runnable_kinds`."""

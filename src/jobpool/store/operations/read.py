@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from jobpool.core.jobs.job import Attempt, Job, JobState
-from jobpool.core.jobs.ref import id_of
+import msgspec
+
+from jobpool.core.jobs.job import FINISHED, TIME_MAX_MS, Attempt, Job, JobState
+from jobpool.core.jobs.ref import id_of, ref_of
 from jobpool.core.rules.run_report import ReportRow, RunReport, StoreReport
 from jobpool.core.rules.waits import (
     WAITS_KEPT_MS,
@@ -20,15 +24,21 @@ from jobpool.store.operations.quotas.view import LANES
 from jobpool.store.records.jobs import KeptOutput
 from jobpool.store.records.operating import Filter, PauseRow
 from jobpool.store.records.reading import (
+    FAILED_MAX,
+    MINUTE_MS,
     DepthRow,
     EndRow,
     FigureRow,
     GroupRow,
+    Looked,
+    MinuteRow,
     SampleRow,
     ScalingRow,
     SketchRow,
+    Spot,
     StatRow,
     WaitingRow,
+    by_time,
 )
 from jobpool.store.records.runs import KindRecord
 from jobpool.store.statements.integrity import PAUSE, is_valid
@@ -50,18 +60,39 @@ class Reading(QuotaReading):
     _database: Database
     _known_ref_key: bytes | None = None
 
-    def get(self, job_id: int) -> Job | None:
+    def get(self, job_id: int, connection: Any = None) -> Job | None:
         """See `Store.get`."""
-        with self._database.reading() as session:
+        with self._seen_by(connection) as session:
             rows = session.rows("get_job", id=storable(job_id))
             key = self._ref_key(session) if rows else None
         return job_from(rows[0], key) if rows else None
 
-    def id_of(self, ref: str) -> int | None:
+    def id_of(self, ref: str, connection: Any = None) -> int | None:
         """See `Store.id_of`."""
-        with self._database.reading() as session:
+        with self._seen_by(connection) as session:
             key = self._ref_key(session)
         return None if key is None else id_of(ref, key)
+
+    def ref_of(self, job_id: int) -> str:
+        """See `Store.ref_of`."""
+        with self._database.reading() as session:
+            key = self._ref_key(session)
+        return "" if key is None else ref_of(job_id, key)
+
+    def _seen_by(self, connection: Any) -> AbstractContextManager[Session]:
+        """Read as a caller's transaction sees the store; None: as everybody does."""
+        if connection is None:
+            return self._database.reading()
+        return self._joined(connection)
+
+    @abstractmethod
+    def _joined(self, connection: Any) -> AbstractContextManager[Session]:
+        """Use a caller's connection, within its transaction."""
+
+    def trace_key(self) -> bytes:
+        """See `Store.trace_key`; empty if a hand has damaged it."""
+        with self._database.reading() as session:
+            return self._ref_key(session) or b""
 
     def _ref_key(self, session: Session) -> bytes | None:
         """Return the store's key for refs; None: a hand has damaged it."""
@@ -73,11 +104,17 @@ class Reading(QuotaReading):
                 )
         return self._known_ref_key
 
-    def payload(self, job_id: int) -> bytes | None:
+    def payload(self, job_id: int, connection: Any = None) -> bytes | None:
         """See `Store.payload`."""
-        with self._database.reading() as session:
+        with self._seen_by(connection) as session:
             payload = session.value("get_payload", id=storable(job_id))
         return payload if isinstance(payload, bytes) else None
+
+    def trace(self, job_id: int) -> str | None:
+        """See `Store.trace`."""
+        with self._database.reading() as session:
+            trace = session.value("get_trace", id=storable(job_id))
+        return trace if isinstance(trace, str) else None
 
     def attempts(self, job_id: int) -> list[Attempt]:
         """See `Store.attempts`."""
@@ -98,14 +135,49 @@ class Reading(QuotaReading):
         return KeptOutput(*rows[0]) if rows else None
 
     def find(
-        self, which: Filter, limit: int = 100, before_id: int | None = None
+        self,
+        which: Filter,
+        limit: int = 100,
+        before_id: int | None = None,
+        after_id: int | None = None,
     ) -> list[Job]:
         """See `Store.find`."""
         with self._database.reading() as session:
-            parameters = _parameters(session, which, before_id)
+            parameters = _parameters(session, which, before_id, after_id)
             rows = session.rows("find_jobs", limit=limit, **parameters)
             key = self._ref_key(session)
         return [job_from(row, key) for row in rows]
+
+    def look(
+        self,
+        which: Filter,
+        limit: int,
+        before: Spot | None = None,
+        window: int = 1000,
+    ) -> Looked:
+        """See `Store.look`."""
+        with self._database.reading() as session:
+            given = _parameters(session, which)
+            del given["first_id"], given["last_id"]
+            spots = _spots(session, which, given.pop("ids"), before, window)
+            ids = as_json([spot.id for spot in spots])
+            meant = {one for (one,) in session.rows("look_matching", ids=ids, **given)}
+            found = [spot for spot in spots if spot.id in meant]
+            is_over = len(spots) < window and len(found) <= limit
+            last = found[limit - 1] if len(found) >= limit else None
+            ids = as_json([spot.id for spot in found[:limit]])
+            rows = session.rows("look_records", ids=ids) if found else ()
+            key = self._ref_key(session)
+        jobs = {row[0]: job_from(row, key) for row in rows}
+        return Looked(
+            jobs=tuple(jobs[spot.id] for spot in found[:limit] if spot.id in jobs),
+            spot=None if is_over else last or spots[-1],
+        )
+
+    def tally(self, most: int) -> dict[str, int]:
+        """See `Store.tally`."""
+        with self._database.reading() as session:
+            return dict(session.rows("look_tally", most=most))
 
     def count(self, which: Filter) -> int:
         """See `Store.count`."""
@@ -125,6 +197,16 @@ class Reading(QuotaReading):
         with self._database.reading() as session:
             return records(EndRow, session.rows("last_ends", limit=limit))
 
+    def minutes(self, since_ms: int) -> list[MinuteRow]:
+        """See `Store.minutes`."""
+        with self._database.reading() as session:
+            rows = session.rows(
+                "ended_by_minute",
+                since_ms=since_ms // MINUTE_MS * MINUTE_MS,
+                failed_max=FAILED_MAX,
+            )
+        return records(MinuteRow, (tuple(map(int, row)) for row in rows))
+
     def groups(self, which: Filter) -> list[GroupRow]:
         """See `Store.groups`."""
         with self._database.reading() as session:
@@ -136,14 +218,10 @@ class Reading(QuotaReading):
         """See `Store.stats`."""
         with self._database.reading() as session:
             rows = session.rows("get_stats")
+            found = session.rows("get_overdue", now_ms=self._database.now_ms(session))
             blocked = self._blocked(session)
-        return records(
-            StatRow,
-            (
-                (*row, blocked[row[0], row[1]] if row[2] == JobState.RUNNABLE else 0)
-                for row in rows
-            ),
-        )
+        overdue = {(pool, kind): jobs for pool, kind, jobs in found}
+        return by_time(records(StatRow, ((*row, 0) for row in rows)), overdue, blocked)
 
     def figures(self) -> list[FigureRow]:
         """See `Store.figures`."""
@@ -165,7 +243,8 @@ class Reading(QuotaReading):
     def depths(self) -> list[DepthRow]:
         """See `Store.depths`."""
         with self._database.reading() as session:
-            return records(DepthRow, session.rows("get_depths"))
+            now_ms = self._database.now_ms(session)
+            return records(DepthRow, session.rows("get_depths", now_ms=now_ms))
 
     def tenant_depths(self, limit: int = 100) -> list[tuple[str, str, int]]:
         """See `Store.tenant_depths`."""
@@ -299,10 +378,20 @@ class Reading(QuotaReading):
 
 
 def _parameters(
-    session: Session, which: Filter, before_id: int | None = None
+    session: Session,
+    which: Filter,
+    before_id: int | None = None,
+    after_id: int | None = None,
 ) -> dict[str, Any]:
     ids, states = which.ids, which.states
-    texts = which.kind, which.pool, which.tenant, which.key
+    texts = (
+        which.kind,
+        which.pool,
+        which.tenant,
+        which.key,
+        which.text,
+        which.error_class,
+    )
     if any(clean_text(text) != text for text in texts):
         which, ids = Filter(), ()  # no job can have such a text
     # By themselves: keys and members have an index.
@@ -313,8 +402,9 @@ def _parameters(
     if ids is not None:
         ids = tuple(job_id for job_id in ids if storable(job_id))
     last_id = ID_MAX if before_id is None else max(-1, min(before_id - 1, ID_MAX))
+    first_id = 0 if after_id is None else max(0, min(after_id + 1, ID_MAX))
     return {
-        "first_id": 0 if ids is None else min(ids, default=0),
+        "first_id": first_id if ids is None else max(first_id, min(ids, default=0)),
         "last_id": last_id if ids is None else min(last_id, max(ids, default=0)),
         "ids": None if ids is None else as_json(ids),
         "states": None if states is None else as_json(states),
@@ -322,7 +412,40 @@ def _parameters(
         "pool": which.pool,
         "tenant": which.tenant,
         "since_ms": which.since_ms,
+        "text": which.text,
+        "outcome": None if which.outcome is None else which.outcome.value,
+        "error_class": which.error_class,
     }
+
+
+def _spots(
+    session: Session, which: Filter, ids: str | None, before: Spot | None, window: int
+) -> list[Spot]:
+    """Return the next jobs to look at, in order.
+
+    Args:
+        session: to read with.
+        which: the filter.
+        ids: JSON of the only ones that it can mean; None: it may mean any.
+        before: where the look before has stopped.
+        window: the most.
+    """
+    last = Spot(TIME_MAX_MS + 1, ID_MAX) if before is None else before
+    states = set(which.states or ())
+    meant = {state.value: state in states for state in JobState}
+    given: dict[str, Any] = {"before_id": last.id, "window": window}
+    known: list[int] | None = None if ids is None else msgspec.json.decode(ids)
+    if known is None and states and states <= set(FINISHED):
+        ended = {state.value: meant[state.value] for state in FINISHED}
+        rows = session.rows("look_ended", **given, **ended, at_ms=last.at_ms)
+        return [Spot(*row) for row in rows]
+    if known is None and states:  # if they are few, nothing else is looked at
+        rows = session.rows("look_states", **meant, window=window)
+        known = [job_id for (job_id,) in rows] if len(rows) < window else None
+    if known is None:
+        return [Spot(*row) for row in session.rows("look_newest", **given)]
+    newest_first = sorted((one for one in known if one < last.id), reverse=True)
+    return [Spot(0, job_id) for job_id in newest_first[:window]]
 
 
 def _among(

@@ -42,6 +42,8 @@ from jobpool.store.statements.validation import ID_MAX, KIB, clean_text
 
 _RUN_KEPT_MS = 86_400_000
 """An ended run is kept for a day."""
+_KINDS_KEPT_MS = 600_000
+"""Its kinds are not: a run that dies within seconds has published all of them, too."""
 GONE_S = 60.0
 """An idle run whose lease ran out this long ago holds no feature back."""
 
@@ -319,7 +321,7 @@ class RunKeeping(Governing, Repairing):
             forget_quotas(session, now_ms, self._current(session, now_ms).rules)
             for name in ("prune_suspects", "prune_misfits", "prune_running"):
                 session.run(name)
-            session.run("prune_kinds", before_ms=now_ms - _RUN_KEPT_MS)
+            session.run("prune_kinds", before_ms=now_ms - _KINDS_KEPT_MS)
             session.run("prune_runs", before_ms=now_ms - _RUN_KEPT_MS)
             session.run("prune_reports")
         self._searched = searched

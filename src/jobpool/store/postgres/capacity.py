@@ -40,6 +40,7 @@ def capacity(server: Database, look: Callable[[], object]) -> Iterator[CapacityF
     yield from _relations(server)
     with server.reading() as session:
         yield _latency(session, look)
+    yield _room(server)
 
 
 def _relations(server: Database) -> Iterator[CapacityFact]:
@@ -162,6 +163,23 @@ def _latency(session: Session, look: Callable[[], object]) -> CapacityFact:
             "round_trip_max_s": max(trips_s),
             "look_s": look_s,
         },
+    )
+
+
+def _room(server: Database) -> CapacityFact:
+    """Have the server write a file of its own, which is gone afterwards.
+
+    On a full disk rows that fit into their pages still change: heartbeats go on while
+    no job can be stored.
+
+    Raises:
+        StoreFull: it cannot.
+    """
+    with server.writing() as session:
+        session.run("little_work_mem")
+        size = session.value("spill")
+    return CapacityFact(
+        name="room", seen=f"a file of {show_size(size)} fits on the server's disk"
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from jobpool.core.application.current import Claim
 from jobpool.core.clock import SystemClock
-from jobpool.core.jobs.job import Enqueued, NewJob
+from jobpool.core.jobs.job import Enqueued, Job, NewJob
 from jobpool.core.rules.admission import Admission
 from jobpool.errors import StoreError, UsageError
 from jobpool.store.operations.producers.admission import Entrance
@@ -62,6 +62,11 @@ def enqueue(connection: Any, claim: Claim, jobs: Sequence[NewJob]) -> list[Enque
     if not is_attempt:
         fail(session, claim)
     return Guest(claim.store_url, claim.admission).enqueue(jobs, connection)
+
+
+def read(connection: Any, claim: Claim, job_id: int) -> Job | None:
+    """Read a job within a handler; see `store.handler_transactions.read`."""
+    return Guest(claim.store_url, claim.admission).get(job_id, connection)
 
 
 def complete(connection: Any, claim: Claim, result: bytes) -> None:

@@ -26,6 +26,7 @@ from jobpool.store.operations.flows.keeping import FlowKeeping
 from jobpool.store.operations.flows.members import Member, member_rows
 from jobpool.store.operations.flows.rows import Contested
 from jobpool.store.operations.lease import Leasing
+from jobpool.store.operations.operators.alerting import Alerting
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
 from jobpool.store.operations.producers.admission import Entrance
@@ -103,6 +104,7 @@ class PostgresStore(
     QuotaSetting,
     Operating,
     Erasing,
+    Alerting,
 ):
     """A store that several hosts share. Thread-safe; reconnects after a fork."""
 
@@ -146,10 +148,11 @@ class PostgresStore(
         create: bool,
         admission: Admission,
         patience_s: float = PATIENCE_S,
+        reader: bool = False,
     ) -> None:
         self._depth = DepthGuard(admission.stored_max)
         self._entrance = Entrance(admission, (clock or SystemClock()).monotonic_s)
-        self._server = Database(read_address(url), clock, patience_s)
+        self._server = Database(read_address(url), clock, patience_s, reader=reader)
         self._database = self._server
         self._wake_limit = RateLimit(WAKES_PER_S, WAKES_AT_ONCE)
         self._seen: str | None = None
@@ -177,6 +180,10 @@ class PostgresStore(
     def run_root(self) -> Path:
         """See `Store.run_root`."""
         return run_root_of(self._server.store_id, os.environ)
+
+    def interrupt(self) -> None:
+        """See `Store.interrupt`."""
+        self._server.interrupt()
 
     def close(self) -> None:
         """See `Store.close`."""
@@ -382,6 +389,7 @@ class PostgresStore(
             "codec": job.codec,
             "lane": job.lane,
             "quota_values": stamp_of(job),
+            "trace": job.trace,
             "now_ms": self._server.known_ms(session),
         }
 

@@ -51,6 +51,19 @@ class FlowRow(msgspec.Struct, frozen=True, kw_only=True):
     """Its id in a form that cannot be guessed (`core.jobs.ref`)."""
 
 
+class AskRow(NamedTuple):
+    """An external step that is ready: somebody has to decide."""
+
+    flow: int
+    flow_name: str
+    number: int
+    name: str
+    until_ms: int | None
+    """When its time has run out; None: it waits for ever."""
+    ref: str
+    """The flow's."""
+
+
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     """A step as stored."""
 

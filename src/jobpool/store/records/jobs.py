@@ -55,6 +55,14 @@ class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The pools in which this call has opened members of flows."""
 
 
+class HeldBack(msgspec.Struct, frozen=True):
+    """Jobs are due that quotas hold back."""
+
+    opens_in_s: float | None
+    """Until a time lets one of them begin, such as a rate's; 0: another lease may grant
+    one; None: no time does."""
+
+
 class SuspectRow(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """An unfinished job that may have killed its host."""
 

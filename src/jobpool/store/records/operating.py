@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from jobpool.core.jobs.job import JobState, NewJob
+from jobpool.core.jobs.outcome import Outcome
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,12 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Whose members are meant, replaced ones as well."""
     since_ms: int | None = None
     """Finished (or created, if unfinished) at this moment or later."""
+    text: str | None = None
+    """Contained in its key, tenant or reason, as it is written."""
+    outcome: Outcome | None = None
+    """How its last attempt that has ended did so."""
+    error_class: str | None = None
+    """What that has raised: with its module, or by the last part of its name."""
 
 
 class PauseRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from jobpool.core.jobs.job import Job, JobState
 from jobpool.core.rules.usage.sketch import Counts, Measure
 
 
@@ -32,6 +34,46 @@ class StatRow(msgspec.Struct, frozen=True, kw_only=True):
     mean_run_s: float | None
     blocked: int = 0
     """Of them: runnable ones that wait for a quota."""
+
+
+def by_time(
+    stored: Iterable[StatRow],
+    overdue: Mapping[tuple[str, str], int],
+    blocked: Mapping[tuple[str, str], int],
+) -> list[StatRow]:
+    """Return counts by what is true now: jobs whose time has come are runnable.
+
+    Only a supervisor stores that they are: without one they stay pending.
+
+    Args:
+        stored: counts by stored state.
+        overdue: pending jobs whose time has come, by pool and kind.
+        blocked: runnable jobs that wait for a quota, by pool and kind.
+    """
+    rows = {(row.pool, row.kind, row.state): row for row in stored}
+    for (pool, kind), jobs in overdue.items():
+        later = rows.pop((pool, kind, JobState.PENDING), None)
+        if later is not None and later.jobs > jobs:
+            left = msgspec.structs.replace(later, jobs=later.jobs - jobs)
+            rows[pool, kind, JobState.PENDING] = left
+        none = StatRow(
+            pool=pool,
+            kind=kind,
+            state=JobState.RUNNABLE,
+            jobs=0,
+            mean_wait_s=None,
+            mean_run_s=None,
+        )
+        due = rows.get((pool, kind, JobState.RUNNABLE), none)
+        rows[pool, kind, JobState.RUNNABLE] = msgspec.structs.replace(
+            due, jobs=due.jobs + jobs
+        )
+    return [
+        msgspec.structs.replace(row, blocked=blocked.get((row.pool, row.kind), 0))
+        if row.state == JobState.RUNNABLE
+        else row
+        for _, row in sorted(rows.items())
+    ]
 
 
 class FigureRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +177,22 @@ class EndRow(msgspec.Struct, frozen=True, kw_only=True):
     peak_rss_bytes: int | None
 
 
+MINUTE_MS = 60_000
+FAILED_MAX = 100_000
+"""So many of the last attempts that did not succeed are counted by minute."""
+
+
+class MinuteRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What has ended in one minute."""
+
+    minute: int
+    """Minutes since 1970."""
+    succeeded: int
+    """Jobs."""
+    failed: int
+    """Attempts that did not succeed, of whatever jobs."""
+
+
 class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     """Runnable jobs of one kind."""
 
@@ -147,6 +205,22 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool
     blocked: int = 0
     """Of them: those that wait for a quota."""
+
+
+class Spot(NamedTuple):
+    """Where a look at jobs has stopped: before the jobs that come after this one."""
+
+    at_ms: int
+    """When it ended, if jobs are looked at by their end; else 0."""
+    id: int
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at jobs has found."""
+
+    jobs: tuple[Job, ...]
+    spot: Spot | None
+    """Where it has stopped; None: there are no more jobs to look at."""
 
 
 class GroupRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,9 @@ from jobpool.core.application.redaction import without_redaction
 from jobpool.core.formats import FORMAT
 from jobpool.core.rules.quotas.definition import Limits, Need
 
+IN_ONE_PROCESS = " (dev)"
+"""The end of the version of a run that isolates nothing."""
+
 
 class Renewal(IntEnum):
     """What became of a run's leases when it asked to extend them."""
@@ -63,6 +66,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The version of that: as configured, else a hash of what was imported."""
     limits: Limits = Limits()
     """The quotas that its application and its configuration define."""
+    is_leaving: bool = False
+    """It drains or stops, and leases nothing more."""
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether its jobs have processes of their own: not those of `jobpool dev`."""
+        return not self.version.endswith(IN_ONE_PROCESS)
 
     @property
     def label(self) -> str:

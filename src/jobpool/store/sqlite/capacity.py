@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jobpool.core.units import show_size
-from jobpool.errors import JobpoolError
+from jobpool.errors import JobpoolError, StoreUnavailable
 from jobpool.store.records.runs import CapacityFact, Run
 from jobpool.store.sqlite.connection.database import Database
 from jobpool.store.sqlite.connection.location import REMOTE, filesystem_of
@@ -119,12 +119,19 @@ def _sizes_within(
 def _commit(directory: Path) -> CapacityFact:
     """Measure what a commit waits for: a page on the disk, beside the database."""
     took_s = []
-    with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
-        for _ in range(SYNCS):
-            began_s = time.perf_counter()
-            file.write(_PAGE)
-            os.fdatasync(file.fileno())
-            took_s.append(time.perf_counter() - began_s)
+    try:
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            for _ in range(SYNCS):
+                began_s = time.perf_counter()
+                file.write(_PAGE)
+                os.fdatasync(file.fileno())
+                took_s.append(time.perf_counter() - began_s)
+    except OSError as exc:
+        raise StoreUnavailable(
+            f"nothing can be written to {directory} ({exc.strerror}), where the store "
+            "is: no job is stored, and no result; make room, or let this user write "
+            "there"
+        ) from exc
     median_s, worst_s = statistics.median(took_s), max(took_s)
     return CapacityFact(
         name="commit",

@@ -18,6 +18,7 @@ from jobpool.store.contract.watermark import Mark
 from jobpool.store.operations.flows.keeping import FlowKeeping
 from jobpool.store.operations.flows.members import Member
 from jobpool.store.operations.lease import Leasing
+from jobpool.store.operations.operators.alerting import Alerting
 from jobpool.store.operations.operators.erase import Erasing
 from jobpool.store.operations.operators.operate import Operating
 from jobpool.store.operations.producers.admission import Entrance
@@ -65,6 +66,7 @@ class SqliteStore(
     QuotaSetting,
     Operating,
     Erasing,
+    Alerting,
 ):
     """A store in one file. Thread-safe; opens itself again after a fork."""
 
@@ -98,6 +100,7 @@ class SqliteStore(
         create: bool,
         admission: Admission,
         force_network: bool,
+        reader: bool = False,
     ) -> None:
         check_library()
         path = os.path.realpath(path)
@@ -105,7 +108,7 @@ class SqliteStore(
         self._depth = DepthGuard(admission.stored_max, clock)
         self._entrance = Entrance(admission, clock.monotonic_s)
         self._waker = Waker(run_directory(path))
-        self._database = self._file = Database(path, clock)
+        self._database = self._file = Database(path, clock, reader=reader)
         self._seen: int | None = None
         self._noted = []
         self._claims = ClaimMemory()
@@ -129,6 +132,10 @@ class SqliteStore(
     def run_root(self) -> Path:
         """See `Store.run_root`."""
         return run_directory(self._file.path)
+
+    def interrupt(self) -> None:
+        """See `Store.interrupt`."""
+        self._file.interrupt()
 
     def close(self) -> None:
         """See `Store.close`."""

@@ -35,6 +35,7 @@ _NAMES = (
     "codec",
     "lane",
     "quota_values",
+    "trace",
     "step",
     "generation",
     "added_by",

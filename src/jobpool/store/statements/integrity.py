@@ -100,6 +100,7 @@ JOB: Mapping[str, Any] = {
     "lane": int | None,
     "quota_values": str | None,
     "throttled": str | None,
+    "step": int | None,
 }
 """What each column of a job may hold, in the order in which `raw_jobs` returns them."""
 BULK: Mapping[str, Any] = {"payload": bytes, "result": bytes | None}
@@ -136,6 +137,7 @@ _INFORMATIONAL = frozenset(
         "error",
         "duration_s",
         "cpu_s",
+        "step",
         "peak_rss_bytes",
         "progress",
         "result",

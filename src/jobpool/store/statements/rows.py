@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jobpool.core.jobs.job import HISTORY_MAX, Attempt, Job, Lease, PastAttempt
+from jobpool.core.jobs.job import (
+    HISTORY_MAX,
+    Attempt,
+    Job,
+    Lease,
+    PastAttempt,
+    Throttled,
+)
 from jobpool.core.jobs.ref import ref_of
 from jobpool.core.rules.quotas.definition import Limits, Need
 from jobpool.store.records.runs import KindRecord, Run
@@ -75,6 +82,8 @@ class LeaseRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Only orders jobs of the same priority."""
     step: Any
     """Of a member of a flow; one that cannot be read is none."""
+    trace: Any
+    """Only informs: one that cannot be read is none."""
 
 
 def read_leases(rows: Sequence[Row]) -> tuple[list[LeaseRow], list[Row]]:
@@ -164,19 +173,28 @@ def make_lease(
     )
     if type(row.step) is int:  # a damaged one costs no more than a look sooner
         lease = msgspec.structs.replace(lease, step=row.step)
+    if type(row.trace) is str:
+        lease = msgspec.structs.replace(lease, trace=row.trace)
     return lease if row.throttled is None else _with_throttled(lease, row.throttled)
 
 
 def _with_throttled(lease: Lease, text: Any) -> Lease:
     """Return a lease that knows how often in a row its job was throttled."""
-    try:
-        throttles, since_ms = msgspec.json.decode(text, type=tuple[Count, Moment])
-    except (TypeError, msgspec.MsgspecError, UnicodeError):
+    if (throttled := _throttled(text)) is None:
         return lease
     known: Lease = msgspec.structs.replace(
-        lease, throttles=throttles, throttled_since_ms=since_ms
+        lease, throttles=throttled.times, throttled_since_ms=throttled.since_ms
     )
     return known
+
+
+def _throttled(text: Any) -> Throttled | None:
+    """Return how often a job was throttled, as stored; None: it cannot be read."""
+    try:
+        times, since_ms = msgspec.json.decode(text, type=tuple[Count, Moment])
+    except (TypeError, msgspec.MsgspecError, UnicodeError):
+        return None
+    return Throttled(times, since_ms)
 
 
 _JOB_FIELDS = tuple(name for name in Job.__struct_fields__ if name != "ref")
@@ -199,6 +217,9 @@ def job_from(row: Row, ref_key: bytes | None) -> Job:
     values = dict(zip(_JOB_FIELDS, fields, strict=True))
     values["cancel_requested"] = row[_CANCEL] == 1
     values["until_start"] = values["until_start"] == 1
+    # None, most often: a listing has many.
+    throttled = values["throttles"] and _throttled(values["throttles"])
+    values["throttles"] = throttled.times if throttled else 0
     if values["unique"] is None:
         values["unique"] = shared_text
     for count in ("replacements", "postponements"):
@@ -237,12 +258,13 @@ def _readable(value: Any, kind: Any) -> Any:
 def run_from(row: Row, now_ms: int) -> Run | None:
     """Return a row of open_runs as a record, repaired; None: it has no readable id."""
     found = dict(zip(Run.__struct_fields__, row, strict=True))
+    is_leaving = bool(found.pop("is_leaving"))
     if not is_valid({"id": found["id"]}, RUN):
         return None
     fields, _ = repair_run(found, now_ms)
     limits = decoded(fields.pop("limits"), Limits) or Limits()
     run: Run = convert({**fields, "pools": json.loads(fields["pools"])}, Run)
-    return msgspec.structs.replace(run, limits=limits)
+    return msgspec.structs.replace(run, limits=limits, is_leaving=is_leaving)
 
 
 def kind_from(row: Row) -> KindRecord | None:

@@ -21,6 +21,7 @@ from jobpool.core.jobs.job import (
     NewJob,
     OnConflict,
 )
+from jobpool.core.jobs.trace import TRACE_MAX, read_trace
 from jobpool.core.jobs.uniform_batch import payloads_of, representatives
 from jobpool.errors import KeyConflict, UsageError
 
@@ -188,9 +189,15 @@ def _rest_complaint(job: NewJob) -> str | None:
         return "memory_bytes: expected a whole number of bytes, 1 or more"
     if job.timeout_s is not None and not _is_duration(job.timeout_s):
         return "timeout_s: expected a finite number of seconds over 0"
+    return _mark_complaint(job) or _quota_complaint(job) or _debounce_complaint(job)
+
+
+def _mark_complaint(job: NewJob) -> str | None:
     if job.codec is not None and not _is_name(job.codec, CODEC_NAME):
         return "codec: expected a name such as 'fernet'"
-    return _quota_complaint(job) or _debounce_complaint(job)
+    if job.trace is not None and not _is_trace(job.trace):
+        return "trace: expected a trace context, as W3C's traceparent has it"
+    return None
 
 
 def _debounce_complaint(job: NewJob) -> str | None:
@@ -240,6 +247,15 @@ def _is_text(value: object) -> bool:
     )
 
 
+def _is_trace(value: object) -> bool:
+    return (
+        isinstance(value, str)
+        and len(value) <= TRACE_MAX
+        and read_trace(value) is not None
+        and clean_text(value) == value
+    )
+
+
 def _are_values(values: object) -> bool:
     return (
         isinstance(values, Mapping)
@@ -284,6 +300,19 @@ def text_of(output: bytes | None) -> str | None:
 def kib_of(output: str) -> int:
     """Return how many whole KiB an output takes up; at least one."""
     return max(1, -(-len(output.encode()) // KIB))
+
+
+def check_memory_bytes(value: int | None) -> None:
+    """Check a memory limit that a job is given later; None: it is given none.
+
+    Raises:
+        UsageError: it is none, or more than a database can hold; nothing was changed.
+    """
+    if value is not None and not _is_int(value, 1, MEMORY_MAX_BYTES):
+        raise UsageError(
+            f"memory_bytes: expected a whole number of bytes, 1 to "
+            f"{MEMORY_MAX_BYTES:,}, got {value!r}; nothing was changed"
+        )
 
 
 def fit_memory_bytes(value: int | None) -> int | None:

@@ -92,8 +92,9 @@ class FastPath:
         if slot.state is not SlotState.BUSY or self._gates_need_ends():
             return 0
         ended: list[Settlement] = []
-        events: list[Event] | None = [] if self._step.reports_successes else None
+        events: list[Event] = []
         step, queue, name = self._step, slot.queue, slot.name
+        reports = step.reports_successes
         used: defaultdict[str, _Used] = defaultdict(_nothing)
         rss_bytes, done, others_begin = 0, None, False
         for frame in islice(frames, first, None):
@@ -125,9 +126,8 @@ class FastPath:
             slot.cpu_s += done.cpu_s
             rss_bytes = max(rss_bytes, done.rss_bytes)
             slot.allowed_bytes = max(slot.allowed_bytes, job.limits.memory_bytes)
-            if events is not None:
-                event = notices.attempt_succeeded(step.now_ms, job, name, evidence)
-                events.append(event)
+            if reports or job.trace is not None or lease.schedule is not None:
+                events += notices.plain_success(step, job, name, ended[-1])
         if done is None:
             return 0
         kind_of_all = next(iter(used)) if len(used) == 1 else None
@@ -137,7 +137,7 @@ class FastPath:
         self._count(slot, used)
         step.others_begin |= others_begin
         step.settle_plain(ended)
-        step.report(events or ())
+        step.report(events)
         self._running.go_on(slot, rss_bytes)
         return len(ended)
 

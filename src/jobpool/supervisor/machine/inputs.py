@@ -19,7 +19,7 @@ from jobpool.core.rules.circuit_breaker import Saved
 from jobpool.core.rules.run_report import HostReport, StoreReport
 from jobpool.sandbox.protocol.messages import Answer, FromChild
 from jobpool.sandbox.protocol.verdict import Exit
-from jobpool.store.records.jobs import LeaseBatch
+from jobpool.store.records.jobs import HeldBack, LeaseBatch
 
 
 class ZygoteLoaded(msgspec.Struct, frozen=True):
@@ -169,6 +169,8 @@ class Granted(msgspec.Struct, frozen=True):
 
     wanted: Mapping[str, int]
     batch: LeaseBatch
+    held: HeldBack | None = None
+    """What quotas hold back, if nothing was granted in a burst."""
 
 
 class GrantFailed(msgspec.Struct, frozen=True):

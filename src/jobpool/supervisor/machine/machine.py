@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jobpool.core.config.settings import Settings
+from jobpool.core.jobs.trace import Tracer
 from jobpool.sandbox.protocol.messages import (
     Done,
     StartFailed,
@@ -62,9 +63,10 @@ class Machine:
         settings: the operator's settings.
         pid: the supervisor's, for events.
         on_registry: as for `Loading`.
-        burst: end once nothing is due any more.
+        burst: end once nothing is due any more; see `Shutdown.end_burst`.
         reports_successes: as for `Step`.
         counts: as for `Step`.
+        details: as for `Step`.
 
     Attributes:
         usage: what ended attempts have used; the store thread takes it from there.
@@ -79,6 +81,7 @@ class Machine:
         burst: bool = False,
         reports_successes: bool = True,
         counts: bool = False,
+        details: bool = False,
     ) -> None:
         self._burst = burst
         self._on_registry = on_registry
@@ -88,7 +91,9 @@ class Machine:
             pool = Pool(pool_settings, len(self.slots))
             self.pools[pool.name] = pool
             self.slots += pool.slots
-        self._step = step = Step(reports_successes=reports_successes, counts=counts)
+        self._step = step = Step(
+            reports_successes=reports_successes, counts=counts, details=details
+        )
         self._idle = idle = IdleChildren(step, self.pools, self._freed)
         self._starting = Starting(step, self.pools, rest=idle.rest, freed=self._freed)
         progress = ProgressReports(step)
@@ -223,6 +228,10 @@ class Machine:
     def end_by_s(self) -> float:
         """When it ends at the latest; infinity: it was not asked to end."""
         return self._shutdown.end_by_s
+
+    def trace_by(self, tracer: Tracer) -> None:
+        """Name the spans of all attempts that begin from now on, and report them."""
+        self._step.tracer = tracer
 
     def start(self, now_s: float, now_ms: int) -> list[cmd.Command]:
         """Begin, once the store is open: ask for every pool's zygote."""
@@ -368,8 +377,10 @@ class Machine:
         self._dispatcher.granted(event)
         if event.batch.outdated:
             self._shutdown.outdated()
-        if self._burst and self._dispatcher.nothing_due:
-            self._shutdown.ask(Request.DRAIN, "nothing is due")
+        # What is handed back, or follows an end, is due once that is written.
+        may_end = self._dispatcher.nothing_due and not self._step.unsettled
+        if self._burst and may_end:
+            self._shutdown.end_burst(event.held)
 
     def _settled(self, event: inp.Settled) -> None:
         self._step.unsettled -= event.count

@@ -154,6 +154,15 @@ class Registry:
         )
         return kept
 
+    def fixed_memory(self) -> tuple[str, ...]:
+        """Return the names of kinds whose memory limit the configuration says."""
+        return tuple(
+            name
+            for name, spec in sorted(self._specs.items())
+            if spec.pool in self._pools
+            and settings_of(self._settings, spec).limits.memory_bytes is not None
+        )
+
     def memory_limits(self, pool: str) -> Mapping[str, int]:
         """Return the memory limits of the kinds whose jobs run in a pool."""
         return {
@@ -225,6 +234,7 @@ class Registry:
             payload=msgspec.json.encode({"job": facts}),
             tenant=lease.tenant,  # whose data it holds: it is erased with the rest
             codec=lease.codec,
+            trace=lease.trace,
         )
         return msgspec.structs.replace(settlement, followup=followup)
 

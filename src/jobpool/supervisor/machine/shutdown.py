@@ -18,6 +18,7 @@ from jobpool.core.events.supervisor import SupervisorDraining, SupervisorOutdate
 from jobpool.core.formats import FORMAT
 from jobpool.core.version import __version__
 from jobpool.sandbox.protocol.messages import Draining
+from jobpool.store.records.jobs import HeldBack
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine.attempts.idle import IdleChildren
 from jobpool.supervisor.machine.dispatch.dispatcher import Dispatcher
@@ -33,6 +34,8 @@ from jobpool.supervisor.machine.state.step import Step
 
 STORE_PATIENCE_S = 10.0
 """A stop waits no longer than this for the store, whatever the drain window."""
+HELD_S_MAX = 60.0
+"""A burst waits no longer than this for a permit."""
 OUTDATED = "features of a newer release are in use"
 GIVE_UP_S = 1.5
 """After the drain window, whatever is missing is given up after this time."""
@@ -126,6 +129,13 @@ class Shutdown:
         """Every zygote has loaded the application."""
         if self.mode is Mode.LOADING:
             self.mode = Mode.RUNNING
+
+    def end_burst(self, held: HeldBack | None) -> None:
+        """Drain after a burst, unless what quotas hold back may begin soon."""
+        if held is None:
+            self.ask(Request.DRAIN, "nothing is due")
+        elif held.opens_in_s is None or held.opens_in_s > HELD_S_MAX:
+            self.ask(Request.DRAIN, "what is due waits for quotas")
 
     def ask(self, request: Request, reason: str) -> None:
         """Do what `REQUESTS` says about a request to end."""

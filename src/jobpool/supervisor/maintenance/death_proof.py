@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from jobpool.core.application.current import RUN_VARIABLE
 from jobpool.sandbox.cgroups.cgroup import Group, read_group
 from jobpool.sandbox.runs.marks import read_marks
 from jobpool.sandbox.runs.run_directory import (
@@ -43,7 +44,6 @@ from jobpool.sandbox.system.procfs import (
     process_start_time,
     read,
 )
-from jobpool.sandbox.zygote.early import RUN_VARIABLE
 
 KILL_WAIT_S = 0.5
 """How long one call waits for survivors to die; a later call tries again."""

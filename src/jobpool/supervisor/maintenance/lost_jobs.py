@@ -15,6 +15,7 @@ from jobpool.core.events.jobs import JobSuspected
 from jobpool.core.events.supervisor import Alarm, RunReclaimed
 from jobpool.core.jobs.job import Evidence, Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.jobs.trace import Tracer
 from jobpool.core.rules.lifecycle import Ending, account, hand_back
 from jobpool.core.rules.policy import Policy, Rerun
 from jobpool.core.rules.suspects import LOSSES, Death, Standing, death_of, standing_of
@@ -144,6 +145,8 @@ def take_back(
     now_ms: int,
     with_host: bool = False,
     living: Collection[str] = (),
+    tracer: Tracer | None = None,
+    details: bool = False,
 ) -> Taken:
     """Settle what a dead run holds; end the run if that was all."""
     with store.transaction():
@@ -155,6 +158,8 @@ def take_back(
             now_ms=now_ms,
             with_host=with_host,
             living=living,
+            tracer=tracer,
+            details=details,
         )
         if taken.later == 0:
             store.end_run(run.id)
@@ -172,6 +177,8 @@ def settle_all(
     with_host: bool = False,
     living: Collection[str] = (),
     died: str = _DIED,
+    tracer: Tracer | None = None,
+    details: bool = False,
 ) -> Taken:
     """Settle what a dead run holds, within a transaction.
 
@@ -184,6 +191,8 @@ def settle_all(
         with_host: its host was restarted since.
         living: runs that are known to be alive.
         died: what happened, as the reason of each job that was running.
+        tracer: names the spans of those; None: nobody hears of spans.
+        details: all that is known of them is reported (`Step`).
     """
     leases = store.leases_of(run.id)
     if running is None:
@@ -207,15 +216,22 @@ def settle_all(
             handed_back += 1
         else:
             lost += 1
-            about_jobs += _about(lease, settlement, now_ms)
+            about_jobs += _about(lease, settlement, now_ms, tracer, details=details)
     return Taken(lost, handed_back, receipts.count(Receipt.LATER), about_jobs)
 
 
 def _about(
-    lease: Lease, settlement: Settlement, now_ms: int
+    lease: Lease,
+    settlement: Settlement,
+    now_ms: int,
+    tracer: Tracer | None,
+    *,
+    details: bool,
 ) -> Iterator[Event | inp.HostKilled]:
     """Yield the events and inputs of a job that was lost."""
-    yield from notices.attempt_lost(now_ms, lease, settlement)
+    yield from notices.attempt_lost(
+        now_ms, lease, settlement, tracer, with_details=details
+    )
     if settlement.suspect:
         yield JobSuspected(
             at_ms=now_ms,

@@ -31,6 +31,7 @@ from typing import TypeVar
 from jobpool.core.clock import Clock
 from jobpool.core.events.event import Event
 from jobpool.core.events.supervisor import Alarm
+from jobpool.core.jobs.trace import Tracer
 from jobpool.sandbox.runs.run_directory import remove_run
 from jobpool.store.protocol import Store
 from jobpool.store.records.runs import Run
@@ -44,6 +45,7 @@ from jobpool.supervisor.maintenance.death_proof import (
     prove_dead,
 )
 from jobpool.supervisor.maintenance.lost_jobs import settle_all, take_back
+from jobpool.supervisor.storage.inbox import Chore
 from jobpool.supervisor.storage.thread import StoreThread
 
 T = TypeVar("T")
@@ -67,8 +69,11 @@ class Reclaimer(threading.Thread):
             store thread.
         registry: the kinds' policies.
         post: takes events.
-        on_first_check: called once, when the first check is over; in the store thread.
+        on_first_check: a chore, left when the first check is over, behind what was
+            found.
         clock: for the times of events.
+        tracer: names the spans of lost attempts; None: nobody hears of spans.
+        details: all that is known of them is reported (`Step`).
     """
 
     def __init__(
@@ -79,8 +84,10 @@ class Reclaimer(threading.Thread):
         may_take: Callable[[], bool],
         registry: Callable[[], Registry | None],
         post: Callable[[inp.SupervisorEvent | Event], None],
-        on_first_check: Callable[[], Sequence[inp.SupervisorEvent | Event]],
+        on_first_check: Chore,
         clock: Clock,
+        tracer: Callable[[], Tracer | None] = lambda: None,
+        details: bool = False,
     ) -> None:
         super().__init__(name="jobpool-reclaim", daemon=True)
         self._own = run
@@ -91,6 +98,8 @@ class Reclaimer(threading.Thread):
         self._post = post
         self._on_first_check = on_first_check
         self._clock = clock
+        self._tracer = tracer
+        self._details = details
         self._closing = threading.Event()
         self._alarmed_s: dict[str, float] = {}
         self._living = frozenset((run.id,))
@@ -113,8 +122,7 @@ class Reclaimer(threading.Thread):
                 self._post(Alarm(at_ms=self._clock.utc_ms(), text=text))
             finally:
                 if checks == 0:
-                    # After what was found: chores run in order.
-                    self._store.chore(lambda _store: self._on_first_check())
+                    self._store.chore(self._on_first_check)
             checks += 1
             self._closing.wait(every_s)
 
@@ -210,6 +218,8 @@ class Reclaimer(threading.Thread):
             now_ms=self._clock.utc_ms(),
             with_host=run.boot_id != self._own.boot_id,
             living=self._living,
+            tracer=self._tracer(),
+            details=self._details,
         )
         if taken.later == 0:
             remove_run(self._root, run.id)
@@ -237,6 +247,8 @@ class Reclaimer(threading.Thread):
                 registry=self._registry(),
                 now_ms=now_ms,
                 living=self._living,
+                tracer=self._tracer(),
+                details=self._details,
             )
         store.wake()
         return taken.posts(run, now_ms, presumed=True)

@@ -1,13 +1,15 @@
-"""This run's entry in the store, and whether it may be there."""
+"""This run's entry in the store: how it is made, and whether it may be there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from threading import Thread
 
 import msgspec
 
 from jobpool.core.application.handler_spec import codec_in
+from jobpool.core.clock import Clock
 from jobpool.core.formats import CODECS, QUOTAS
 from jobpool.core.rules.quotas.definition import Limits
 from jobpool.errors import (
@@ -19,7 +21,14 @@ from jobpool.errors import (
 )
 from jobpool.store.protocol import Store
 from jobpool.store.records.runs import KindRecord, Run
+from jobpool.supervisor.machine.dispatch.fencing import published_ttl_s
+from jobpool.supervisor.machine.registry import Registry
+from jobpool.supervisor.maintenance.definitions import Definitions
+from jobpool.supervisor.maintenance.lease_renewal import LeaseRenewal
+from jobpool.supervisor.maintenance.other_pools import OtherPools
+from jobpool.supervisor.maintenance.ticking import Ticking
 from jobpool.supervisor.storage.inbox import Chore, Posts
+from jobpool.supervisor.storage.thread import StoreThread
 
 NO_THREAD = "can't start new thread"
 """Text of the RuntimeError of `Thread.start`: Python has no error of its own for it."""
@@ -97,6 +106,72 @@ class Entry:
         self.may_be_open = False
         store.wake()
         return ()
+
+
+class Upkeep:
+    """A run's entry, its schedules, its quotas, and jobs of its kinds in other pools.
+
+    Args:
+        run: this supervisor's own.
+        thread: the store thread.
+        clock: all three clocks.
+    """
+
+    def __init__(self, run: Run, thread: StoreThread, clock: Clock) -> None:
+        self.entry = Entry(run)
+        self.ticking = Ticking(run.id, clock)
+        self.definitions = Definitions(clock)
+        self.other_pools = OtherPools(thread)
+        self._thread = thread
+        self._clock = clock
+
+    def enter(
+        self,
+        store: Store,
+        registry: Registry,
+        *,
+        renewal: LeaseRenewal,
+        keepers: Sequence[Thread],
+        look: Callable[[Store], Posts] = lambda _store: (),
+    ) -> Posts:
+        """Enter the run in the store, or update its entry; for `until_taken`.
+
+        Args:
+            store: the store, in its thread.
+            registry: the kinds of its application.
+            renewal: renews its leases, where they end by time.
+            keepers: what is started once it is entered.
+            look: called once it is entered, for what is to be posted with it.
+        """
+        shared, sent_s = self._thread.shared, self._clock.monotonic_s()
+        lease_s = published_ttl_s(renewal.ttl_s) if shared else renewal.ttl_s
+
+        def publish(store: Store) -> str:
+            return self.entry.begin(
+                store,
+                registry.records(self.other_pools.elsewhere),
+                lease_s,
+                registry.app_version,
+                registry.published,
+            )
+
+        self.other_pools.serve(registry, publish)
+        held_back = publish(store)
+        self.other_pools.look(store)  # before the first lease
+        store.confirm(self._thread.known)
+        seen = look(store)
+        # Only now: renewing a run that is not entered yet reports the wrong store.
+        # A thread may be refused; then all this is tried again.
+        for keeper in keepers:
+            if keeper.ident is None:
+                keeper.start()
+        self._thread.chore(self.ticking.publish)
+        if registry.published != Limits():
+            self._thread.chore(self.definitions.compare)
+        said = self.definitions.held_back(registry.laned_kinds, held_back)
+        if shared and renewal.ident is None:
+            return (renewal.begin(sent_s), *seen, *said)
+        return (*seen, *said)
 
 
 def until_taken(

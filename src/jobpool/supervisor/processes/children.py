@@ -17,7 +17,11 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from jobpool.core.config.settings import PoolSettings, Settings
+from jobpool.core.config.settings import (
+    CHECKPOINT_MAX_BYTES,
+    PoolSettings,
+    Settings,
+)
 from jobpool.core.config.store_url import files_of, without_password
 from jobpool.core.events.pools import ChildEnded, ChildStarted
 from jobpool.core.isolation.measures import Lockdown
@@ -47,7 +51,6 @@ from jobpool.supervisor.reactor import Reactor
 
 SWEEP_AGAIN_S = 0.005
 PATROL_EVERY_S = 1.0
-CHECKPOINT_MAX_BYTES = 64 * 1024
 OUTPUT_TAIL_BYTES = 64 * 1024
 _SKEW_MS = 366 * 86_400_000
 """More than a store's clock may be ahead of ours, or a settlement may wait."""
@@ -80,6 +83,8 @@ class Children:
         self._reactor = reactor
         self._zygotes = zygotes
         self._run = run
+        self._sends_reports = zygotes.settings.sentry is not None
+        """At the start: a reload does not begin to send what children leave."""
         self._slots = slots
         self._lockdown = lockdown
         self._group = group
@@ -163,7 +168,15 @@ class Children:
         at_ms = self._reactor.clock.utc_ms()
         for event in enclose(process, pool, self._group, at_ms):
             self._reactor.observe(event)
-        process.send(_go(process, self._run, settings, pool, self._zygotes.spared()))
+        go = _go(
+            process,
+            self._run,
+            settings,
+            pool,
+            self._zygotes.spared(),
+            sends_reports=self._sends_reports,
+        )
+        process.send(go)
         self._reactor.watch(process, lambda mask: self._socket_ready(number, mask))
         self._reactor.watch(process.pidfd, lambda _mask: self._ended(number))
         self.watch.adopt(number, process, pool)
@@ -432,6 +445,8 @@ def _go(
     settings: Settings,
     pool: PoolSettings,
     spared: Iterable[int],
+    *,
+    sends_reports: bool,
 ) -> Go:
     """Return the message that lets a new child start."""
     return Go(
@@ -446,6 +461,7 @@ def _go(
         payload_max_bytes=settings.payload_max_bytes,
         admission=settings.admission,
         pool_names=settings.pool_names,
+        sends_reports=sends_reports,
         cgroup=process.group.path if process.group else "",
         is_for_one=pool.recycle_jobs == 1,
         spared=tuple(spared),

@@ -48,6 +48,7 @@ def load_app(settings: Settings) -> AppReport:
         directory=settings.app_directory,
         preload=pool.preload,
         env=pool.env,
+        commands=settings.commands,
     )
     try:
         report = _report(zygote, settings)

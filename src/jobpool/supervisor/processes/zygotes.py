@@ -119,6 +119,7 @@ class Zygotes:
                 env=variables(settings),
                 fence=self.fence,
                 cgroup=self.cgroup,
+                commands=self.settings.commands,
             )
         except OSError as exc:
             reloading = pool in self._serving

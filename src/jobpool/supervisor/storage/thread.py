@@ -41,7 +41,13 @@ from jobpool.supervisor.storage.outbox import Outbox
 from jobpool.supervisor.storage.permits import FreedPermits, PermitBatch
 from jobpool.supervisor.storage.reports import Commits, PendingReport
 from jobpool.supervisor.storage.trouble import Trouble
-from jobpool.supervisor.storage.writes import count_saves, is_left, lease, write_ends
+from jobpool.supervisor.storage.writes import (
+    count_saves,
+    held_back,
+    is_left,
+    lease,
+    write_ends,
+)
 
 RUSH_S = 0.004
 """Within this time after a commit of settlements, the next one waits for more."""
@@ -93,6 +99,8 @@ class StoreThread(threading.Thread):
         """Where this host's run directories are; known once it is opened."""
         self.kinds: Mapping[str, Sequence[str]] = {}
         """Kinds that may be leased, by pool; set before the first lease."""
+        self.burst = False
+        """The run ends when nothing is due."""
         self.saves = 0
         """Count of breakers saved; read in this thread."""
         self.opened = threading.Event()
@@ -244,6 +252,7 @@ class StoreThread(threading.Thread):
 
     def _report_alone(self, store: Store) -> Posts:
         self._report.written(self._report.write(store, self._run_id))
+        self._trouble.over()
         return ()
 
     def _confirm(self, store: Store, batch: Inbox) -> bool:
@@ -291,10 +300,17 @@ class StoreThread(threading.Thread):
                     if batch.lease is None
                     else lease(store, self._run_id, batch.lease, self.kinds)
                 )
+                is_dry = grant is not None and not grant.leases
+                held = (
+                    held_back(store, batch.lease, self.kinds)
+                    if self.burst and is_dry and batch.lease is not None
+                    else None
+                )
         except StoreError as exc:
             self._failed(batch, due, exc)
             return False
-        self._trouble.over()
+        has_granted = grant is not None and bool(grant.leases)
+        self._trouble.over(has_written=not lease_only or has_granted)
         if not lease_only:
             self._report.written(report)
             self.commits.took(self._clock.monotonic_s() - began_s)
@@ -309,7 +325,7 @@ class StoreThread(threading.Thread):
             is_awaited |= is_left(batch.lease.wanted, grant)
             self._outbox.granted(grant.leases)
             self.known.granted(grant.leases)
-            self._post(inp.Granted(batch.lease.wanted, grant))
+            self._post(inp.Granted(batch.lease.wanted, grant, held))
             self._freed.granted(grant, sum(batch.lease.wanted.values()))
         for ask in apart:
             self._store_apart(store, ask)

@@ -13,8 +13,11 @@ from collections.abc import Callable
 from jobpool.core.clock import Clock
 from jobpool.core.events.event import Event
 from jobpool.core.events.supervisor import StoreBack, StoreTrouble
-from jobpool.errors import StoreError
+from jobpool.errors import StoreError, StoreFull
 
+FULL_CALM_S = 5.0
+"""On a full disk some writes fit into pages that are there: it is over once all have
+been stored for so long."""
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 5.0
 RETRY_SHARED_S = 0.5
@@ -32,6 +35,8 @@ class Trouble:
         self._post = post
         self._clock = clock
         self._since_s: float | None = None
+        self._failed_s = 0.0
+        self._is_full = False
         self._pause_s = RETRY_FIRST_S
 
     @property
@@ -41,20 +46,30 @@ class Trouble:
 
     def seen(self, error: StoreError) -> None:
         """Report trouble, once until the store is back."""
+        self._failed_s = self._clock.monotonic_s()
+        self._is_full |= isinstance(error, StoreFull)
         if self._since_s is not None:
             return
-        self._since_s = self._clock.monotonic_s()
+        self._since_s = self._failed_s
         self._post(
             StoreTrouble(
                 at_ms=self._clock.utc_ms(), error=str(error), again_in_s=self._pause_s
             )
         )
 
-    def over(self) -> None:
-        """The store has answered: report that it is back, if it was away."""
+    def over(self, *, has_written: bool = True) -> None:
+        """The store has answered: report that it is back, if it was away.
+
+        Args:
+            has_written: and something was stored, not only read.
+        """
         self._pause_s = RETRY_FIRST_S
         if self._since_s is None:
             return
+        calm_s = self._clock.monotonic_s() - self._failed_s
+        if self._is_full and (not has_written or calm_s < FULL_CALM_S):
+            return
+        self._is_full = False
         away_s = self._clock.monotonic_s() - self._since_s
         self._since_s = None
         self._post(StoreBack(at_ms=self._clock.utc_ms(), away_s=away_s))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from jobpool.core.jobs.job import Settlement
 from jobpool.store.protocol import Store
-from jobpool.store.records.jobs import LeaseBatch, Receipt
+from jobpool.store.records.jobs import HeldBack, LeaseBatch, Receipt
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.storage.inbox import Inbox
 
@@ -32,20 +32,33 @@ def lease(
     kinds: Mapping[str, Sequence[str]],
 ) -> LeaseBatch:
     """Ask the store for jobs, of no kind that is held."""
-    if asked.held:
-        kinds = {
-            pool: [kind for kind in names if kind not in asked.held]
-            for pool, names in kinds.items()
-        }
     return store.lease(
         run_id,
         asked.wanted,
-        kinds,
+        _without(kinds, asked.held),
         suspects=asked.suspects,
         alone=asked.alone,
         ahead=asked.ahead,
         slow_s=asked.slow_s,
     )
+
+
+def held_back(
+    store: Store, asked: cmd.Lease, kinds: Mapping[str, Sequence[str]]
+) -> HeldBack | None:
+    """Say whether quotas hold back what was asked for, if nothing was granted."""
+    return store.held_back(_without(kinds, asked.held))
+
+
+def _without(
+    kinds: Mapping[str, Sequence[str]], held: Collection[str]
+) -> Mapping[str, Sequence[str]]:
+    if not held:
+        return kinds
+    return {
+        pool: [kind for kind in names if kind not in held]
+        for pool, names in kinds.items()
+    }
 
 
 def is_left(wanted: Mapping[str, int], grant: LeaseBatch) -> bool:

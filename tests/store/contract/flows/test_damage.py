@@ -7,10 +7,11 @@ import psycopg
 import pytest
 
 from jobpool.core.jobs.flow import Hook, When
-from jobpool.core.jobs.job import JobState
+from jobpool.core.jobs.job import Debounce, JobState, OnConflict
 from jobpool.store.records.flows import FlowFilter
 from support.postgres.server import libpq_url, query_of
 from support.store.flows import only, run_to_end, state, step, store_flow, unfinished
+from support.store.storing import begin_run, new_job
 
 ENGINES = ["sqlite", "postgres"]
 BOTH = (
@@ -75,6 +76,28 @@ def test_a_damaged_row_of_a_flow_costs_that_flow_alone(store, store_url, damage)
         assert f"flow {flow} could not be read and was repaired" in said, text
         if "number = 2" not in text:
             assert only(store, flow, 2).state is JobState.SUCCEEDED, text
+
+
+def test_a_job_that_waits_for_nothing_is_named(store, store_url, damage):
+    """Its step is not there, so its turn never comes; one that waits rightly is not."""
+    steps = ["NULL", "-99", "99"]
+    steps += ["'x'", "x'00'"] if store_url.startswith("sqlite") else []
+    flows = [store_flow(store, step(0), step(1, 0)) for _ in [*steps, "as it was"]]
+    begin_run(store)
+    for _ in range(2):
+        again = new_job(unique="u", debounce=Debounce(OnConflict.REPLACE), priority=9)
+        (follower,) = store.enqueue([again])
+        if store.get(follower.id).state is JobState.RUNNABLE:
+            store.lease("run-1", {"cpu": 1}, {"cpu": [again.kind]})
+    assert store.get(follower.id).state is JobState.WAITING
+    assert store.strays() == []
+    hurt = [only(store, flow, 1).id for flow in flows[:-1]]
+    for job_id, text in zip(hurt, steps, strict=True):
+        damage(f"UPDATE {{}}jobs SET step = {text} WHERE id = {{}}", job_id)  # noqa: S608 - ours
+    assert store.strays() == sorted(hurt)
+    assert store.strays(limit=2) == sorted(hurt)[:2]
+    store.cancel(hurt)
+    assert store.strays() == []
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -8,6 +8,7 @@ from jobpool.core.jobs.flow import Hook, NewStep, When
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.errors import UsageError
+from jobpool.store.records.flows import FlowFilter
 from jobpool.store.records.operating import Filter, Replay
 from support.store.flows import (
     died,
@@ -126,6 +127,26 @@ def test_an_external_step_ends_when_it_is_approved(store):
     assert run_to_end(store) == [[2]]
     store.fold()
     assert state(store, flow) == "succeeded"
+
+
+def test_steps_that_wait_for_somebody_are_listed(store, clock):
+    """Once they are ready, until somebody has decided; not of a flow that is paused."""
+    later = external(store)
+    assert store.asks() == []
+    settle_all(store)
+    store.fold()
+    soon = external(store, timeout_ms=60_000)
+    settle_all(store)
+    store.fold()
+    first, second = store.asks()
+    (row,) = store.flows(FlowFilter(ids=(later,)))
+    assert first == (later, row.name, 1, first.name, None, row.ref)
+    assert (second.flow, second.until_ms - clock.utc_ms()) == (soon, 60_000)
+    assert store.asks(limit=1) == [first]
+    store.approve(only(store, later, 1).id, b"1")
+    assert [one.flow for one in store.asks()] == [soon]
+    store.pause_flow(soon)
+    assert store.asks() == []
 
 
 def test_only_the_job_of_an_external_step_can_be_approved(store):

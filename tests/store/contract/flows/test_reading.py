@@ -89,6 +89,8 @@ def test_flows_are_found_newest_first_by_what_they_are_called(store):
     assert found(states=(FlowState.FAILED, FlowState.CANCELED)) == [2]
     assert found(name="report") == found(name="or\0der") == []
     assert [row.id for row in store.flows(FlowFilter(), 1)] == [2]
+    assert [row.id for row in store.flows(FlowFilter(), 1, before_id=2)] == [1]
+    assert store.flows(FlowFilter(), before_id=1) == []
     assert store.flow(3) is store.flow(7) is store.flow(10**30) is None
 
 

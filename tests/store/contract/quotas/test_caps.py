@@ -199,6 +199,21 @@ def test_jobs_without_quotas_are_leased_in_their_turn_beside_those_with(store):
     assert ids(lease(store)) == by_turn[3:]
 
 
+@pytest.mark.parametrize("lower", ["with_quotas", "without"])
+def test_a_short_lane_leaves_its_part_to_others_of_its_priority(store, lower):
+    """Not to jobs of a lower one, though each lane is asked for a part of the whole."""
+    publish(store, quota(concurrency=9, per="args.vendor"))
+    by_turn = [
+        *enqueue(store, 1, values={"vendor": "a"}, priority=1),
+        *enqueue(store, 4, values={"vendor": "b"}, priority=1),
+    ]
+    if lower == "with_quotas":
+        enqueue(store, 4, values={"vendor": "a"})
+    else:
+        store.enqueue([new_job(OTHER)] * 4)
+    assert ids(lease(store, limit=4)) == by_turn[:4]
+
+
 def test_what_is_blocked_does_not_keep_a_free_one_waiting(store):
     """A full bucket is skipped, however many wait for it and however high."""
     publish(store, quota(concurrency=1, per="args.vendor"))
@@ -206,6 +221,27 @@ def test_what_is_blocked_does_not_keep_a_free_one_waiting(store):
     assert len(lease(store, limit=10)) == 1
     (free,) = enqueue(store, 1, values={"vendor": "b"})
     assert ids(lease(store, limit=10)) == [free]
+
+
+@pytest.mark.parametrize("ahead", [0, 2, 4])
+def test_no_job_passes_one_behind_many_lanes_that_were_not_seen_to_be_blocked(
+    store, ahead
+):
+    """A burst for a hundred full buckets, one job of a lower priority, plain ones."""
+    publish(store, quota(concurrency=1, per="args.vendor"))
+    burst = [stamped(values={"vendor": str(n)}, priority=9) for n in range(100)]
+    store.enqueue(burst)
+    assert sum(len(lease(store, limit=100)) for _ in range(2)) == 100
+    enqueue(store, 1, values={"vendor": "free"})
+    store.settle([succeeded(one) for one in lease(store)])
+    store.enqueue(burst)
+    (middle,) = enqueue(store, 1, values={"vendor": "free"}, priority=5)
+    plain = store.enqueue([new_job(OTHER)] * 4)
+    store.renew("run-1", 60.0, anew=True)
+    kinds = {"cpu": [KIND, OTHER]}
+    found = store.lease("run-1", {"cpu": 4}, kinds, ahead={"cpu": ahead}).leases
+    first = [] if ahead == 4 else [middle]  # of one permit none is leased ahead
+    assert ids(found) == [*first, *(one.id for one in plain)][:4]
 
 
 def test_permits_are_not_all_leased_ahead_of_slots(store):

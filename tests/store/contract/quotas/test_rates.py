@@ -5,6 +5,7 @@ import pytest
 
 from jobpool.core.jobs.job import Throttle
 from jobpool.core.rules.quotas.definition import Need
+from jobpool.store.records.jobs import HeldBack
 from support.store import quotas
 from support.store.quotas import KIND, OTHER, enqueue, ids, publish, quota
 from support.store.storing import (
@@ -59,6 +60,28 @@ def test_in_no_window_begin_more_than_the_rate_and_the_burst(store, clock, rate,
     for seconds in (0.1, 0.5, 1, 2, 5, 10):
         assert most_in_a_window(begins, seconds) <= per_s * seconds + most
     assert len(begins) >= 0.65 * per_s * 20
+
+
+def test_a_store_says_what_quotas_hold_back(store, clock):
+    """And when a time lets it begin. Not of kinds that are paused, or of others."""
+    kinds = {"cpu": [KIND]}
+    publish(store, quota(rate="6/m", burst=1))
+    assert store.held_back(kinds) is None
+    enqueue(store, 2)
+    assert len(lease_all(store).leases) == 1
+    assert lease_all(store).leases == ()
+    assert 9.0 <= store.held_back(kinds).opens_in_s <= 11.0
+    assert store.held_back({"cpu": [OTHER]}) is None
+    store.pause(kind=KIND)
+    assert store.held_back(kinds) is None
+
+
+def test_a_store_says_that_no_time_frees_a_cap(store):
+    publish(store, quota(concurrency=1))
+    enqueue(store, 2)
+    assert len(lease_all(store).leases) == 1
+    assert lease_all(store).leases == ()
+    assert store.held_back({"cpu": [KIND]}) == HeldBack(None)
 
 
 def test_a_store_says_when_the_next_permit_comes(store, clock):

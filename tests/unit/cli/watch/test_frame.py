@@ -7,10 +7,10 @@ from rich.text import Text
 
 from jobpool.cli.watch.top.cells import bar, block
 from jobpool.cli.watch.top.frame import frame
-from jobpool.cli.watch.top.glance import Host
 from jobpool.cli.watch.top.panes import number
 from jobpool.cli.watch.top.view import BINDINGS, Ask, Pane, View
 from jobpool.manual import pages
+from jobpool.monitoring.glance.glance import Host
 from jobpool.operations.queue import Pause
 from jobpool.store.records.operating import PauseRow
 from support.glances import (
@@ -155,7 +155,7 @@ def test_what_is_wrong_stands_above_everything():
     pause = PauseRow(what="store", name="", who="ada", note="maintenance")
     seen = glance(silent=("supervisor 7 on web-3: it has died",), pauses=(pause,))
     top = "\n".join(lines_of(seen, View(), error="no route to host")[:6])
-    for text in ("NOT ALIVE: supervisor 7", "PAUSED", "ada", "CANNOT BE READ", "route"):
+    for text in ("SILENT: supervisor 7", "PAUSED", "ada", "CANNOT BE READ", "route"):
         assert text in top
     assert "no supervisor is running" in "\n".join(lines_of(glance(alive=0), View()))
     old = glance(at_ms=NOW_MS - 12_000)

@@ -2,12 +2,15 @@
 
 import datetime as dt
 import functools
+import inspect
 import math
 
 import pytest
 
 from jobpool import ConfigError, GiveUp, JobPool, Retry, UsageError
+from jobpool.client.declare.elsewhere import OF_CALLS, OF_HANDLERS, OF_POOLS
 from jobpool.client.declare.options import read_options
+from jobpool.client.handler import Handler
 from jobpool.core.jobs.job import Debounce, OnConflict
 from jobpool.core.rules.limits import Limits
 from jobpool.core.rules.policy import Policy, Rerun, RetryRule
@@ -26,6 +29,13 @@ def declared(**kwargs):
     def handler() -> None: ...
 
     return handler.spec
+
+
+def handler():
+    @JobPool().job("cpu", kind="k")
+    def one() -> None: ...
+
+    return one
 
 
 def named(name="f", module="shop"):
@@ -352,3 +362,46 @@ def test_a_wrong_payload_max_is_refused(size):
     """The limit is a size."""
     with pytest.raises(ConfigError, match="payload_max"):
         JobPool(payload_max=size)
+
+
+@pytest.mark.parametrize(
+    ("option", "here"),
+    [
+        ("bind", "jobpool.current"),
+        ("max_retries", "max_attempts"),
+        ("autoretry_for", "retry="),
+        ("priority", r"handler\.options\(priority="),
+        ("queue", "the pool"),
+        ("expires", r"options\(expires_in="),
+        ("timeuot", r"did you mean 'timeout'\?"),
+    ],
+)
+def test_another_systems_word_in_a_decorator_is_refused_with_ours(option, here):
+    """The nearest of our own words would mislead: max_retries is not max_crashes."""
+    with pytest.raises(ConfigError, match=rf"no option '{option}'; .*{here}.*Nothing"):
+        declared(kind="k", **{option: 1})
+
+
+def test_another_systems_call_is_named_as_ours():
+    """As an attribute that is not there, so that hasattr and copies find none."""
+    with pytest.raises(AttributeError, match=r"'delay'; .*handler\.enqueue"):
+        handler().delay()
+    with pytest.raises(AttributeError, match=r"'JobPool'.*'task'; .*@jobs\.job"):
+        JobPool().task()
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        JobPool().nothing()
+    assert not hasattr(handler(), "apply_async")
+
+
+def test_what_a_property_raises_is_not_taken_for_a_missing_attribute(monkeypatch):
+    """Python asks for other systems' words then, too."""
+    monkeypatch.setattr(Handler, "kinds", property(lambda _: None.depth))
+    with pytest.raises(AttributeError, match=r"'NoneType'.*'depth'"):
+        handler().kinds  # noqa: B018 - it is what is tested
+
+
+def test_no_word_of_ours_is_taken_for_another_systems():
+    """What an option or a method is called there must not be one here."""
+    assert not OF_HANDLERS.keys() & inspect.signature(JobPool.job).parameters.keys()
+    assert not OF_CALLS.keys() & set(dir(Handler))
+    assert not OF_POOLS.keys() & set(dir(JobPool()))

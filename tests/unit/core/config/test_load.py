@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from jobpool.core.config.load import Machine, client_settings, read_sources
-from jobpool.core.config.options import KIND, QUOTA, TENANT
+from jobpool.core.config.load import (
+    COMMANDS_ONLY,
+    Machine,
+    client_settings,
+    read_sources,
+)
+from jobpool.core.config.options import COMMAND, KIND, QUOTA, TENANT
 from jobpool.core.config.settings import GIB, MIB, Retention
 from jobpool.errors import ConfigError
 from support.configuring import HERE, build, pool, toml
@@ -31,6 +36,7 @@ def test_without_settings_the_defaults_apply():
     assert {value.origin for value in found.values.values()} == {
         "default",
         "default (the cores)",
+        "default (80 % of the memory here)",
     }
 
 
@@ -166,6 +172,18 @@ def test_wrong_values_name_their_flag_and_the_remedy(flags, message):
         ("[kinds.'shop.pay']\nretries = 3", "unknown option 'retries'"),
         ("[kinds.'no way']\ntimeout = 3", "is not a valid name"),
         ("[kinds.a]\nconcurrency = 0", "[kinds.a] concurrency: 0 is out of range"),
+        ("[commands.a]\npool = 'cpu'", "[commands.a]: argv is missing"),
+        ("[commands.a]\nargv = ['a']", "[commands.a]: pool is missing"),
+        ("[commands.a]\nargv = 'ls -l'", "argv: expected a list of a program"),
+        ("[commands.a]\nargv = []", "argv: expected a list of a program"),
+        ("[commands.a]\nargv = ['a', 3]", "argv: expected a list of a program"),
+        ("[commands.a]\nexit_codes = 'x'", "exit_codes: expected a table"),
+        ("[commands.a]\nexit_codes = {3 = 4}", "exit_codes: expected a table"),
+        ("[commands.a]\ndefaults = {a = true}", "defaults: expected a table"),
+        ("[commands.a]\nenv = {A = 1}", "env: expected a table"),
+        ("[commands.a]\nresult = 'much'", "result: 'much' is not a size"),
+        ("[commands.a]\nshell = true", "[commands.a]: unknown option 'shell'"),
+        ("[commands.'no way']\npool = 'cpu'", "is not a valid name"),
         ("quotas = 4", "quotas must be a table"),
         ("[quotas.'no way']\nrate = '1/s'", "[quotas.\"no way\"]: 'no way' is no name"),
         ("[quotas.tenant]\nrate = '1/s'", "'tenant' is no name for a quota"),
@@ -405,7 +423,7 @@ def test_the_shipped_file_names_every_option_with_its_default():
     assert {
         name: value.shown
         for name, value in shipped.values.items()
-        if not name.startswith(("kinds", "quotas", "tenants"))
+        if not name.startswith(("commands", "kinds", "quotas", "tenants"))
     } == {name: value.shown for name, value in plain.values.items()}
     defaults = {
         name: value.origin
@@ -417,7 +435,8 @@ def test_the_shipped_file_names_every_option_with_its_default():
 
 
 @pytest.mark.parametrize(
-    ("section", "options"), [("kinds", KIND), ("quotas", QUOTA), ("tenants", TENANT)]
+    ("section", "options"),
+    [("commands", COMMAND), ("kinds", KIND), ("quotas", QUOTA), ("tenants", TENANT)],
 )
 def test_the_shipped_file_names_every_option_of_what_has_a_name(section, options):
     """The examples of [kinds."K"] and its like are complete, and valid."""
@@ -453,3 +472,29 @@ def test_a_shared_lease_is_long_enough_to_be_renewed(store, ttl, good):
     found = build(flags=flags, env={"JOBPOOL_LEASE_TTL": "9s"})
     assert found.values["lease_ttl"].origin == "flag --lease-ttl"
     assert found.settings.lease_ttl_s == float(ttl[:-1])
+
+
+def test_commands_are_handlers_and_without_an_application_all_there_is():
+    """A jobs.py or a named application has them beside its own."""
+    text = """
+    [pools.cpu]
+    size = 1
+    [commands.pdf]
+    argv = ["pandoc", "{src}"]
+    pool = "cpu"
+    exit_codes = {65 = "dead"}
+    result = "1KiB"
+    """
+    found = build(files=toml(text), has_jobs_file=False).settings
+    (command,) = found.commands
+    assert (command.kind, command.argv) == ("pdf", ("pandoc", "{src}"))
+    assert (command.exit_codes, command.result_bytes) == ({"65": "dead"}, 1024)
+    assert found.app == COMMANDS_ONLY
+    assert build(files=toml(text)).settings.app == "jobs.py"
+
+
+def test_what_a_command_has_in_its_environment_is_not_shown():
+    """Only the names: `jobpool check` prints the configuration."""
+    text = "[commands.a]\nargv = ['a']\npool = 'cpu'\nenv = {TOKEN = 'secret'}"
+    shown = build(files=toml(text)).values["commands.a.env"].shown
+    assert shown == "TOKEN"

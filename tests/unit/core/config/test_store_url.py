@@ -92,6 +92,8 @@ def test_a_password_is_never_shown(url, shown):
         ("sqlite:///a.db", "sqlite:////b/a.db"),
         ("sqlite:////c/./x/../a.db", "sqlite:////c/a.db"),
         ("postgresql://h/d", "postgresql://h/d"),
+        ("sqlite:///C:/data/a.db", "sqlite:///C:/data/a.db"),
+        (r"sqlite:///C:\data\a.db", r"sqlite:///C:\data\a.db"),
     ],
 )
 def test_a_relative_file_is_relative_to_a_directory(url, absolute):

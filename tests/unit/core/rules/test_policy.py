@@ -40,6 +40,22 @@ def test_the_nearest_class_with_a_rule_wins() -> None:
     assert matching_rule(policy, ["builtins.ValueError"]) is None
 
 
+def test_what_asks_to_be_tried_again_is_not_taken_for_what_never_is() -> None:
+    """``{Exception: "never"}`` says of what is not expected; RetryLater is.
+
+    A rule of its own class, or of one nearer than RetryLater, holds as ever; so do
+    the budget and the delays of a rule of Exception.
+    """
+    never, often = RetryRule(never=True), RetryRule(delays_s=(9.0,), max_attempts=20)
+    later = ["jobpool.errors.RetryLater", "builtins.Exception"]
+    assert matching_rule(Policy(retry={"Exception": never}), later) is None
+    assert matching_rule(Policy(retry={"Exception": often}), later) == "Exception"
+    own = Policy(retry={"Exception": never, "RetryLater": never})
+    assert matching_rule(own, later) == "RetryLater"
+    near = Policy(retry={"OSError": never})
+    assert matching_rule(near, ["shop.Away", "builtins.OSError", *later]) == "OSError"
+
+
 POOL = PoolLimits(timeout_s=100, memory_bytes=1000)
 
 

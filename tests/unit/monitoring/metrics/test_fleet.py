@@ -135,7 +135,21 @@ def test_a_store_that_was_never_there_is_down(store):
         fleet.close()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_after_a_bug_it_is_read_again(store):
+    """One strange row must not end the metrics of the fleet; it is down meanwhile."""
+    depths, store.depths = store.depths, lambda: {}["state"]
+    fleet = FleetMetrics(Away(store), every_s=0.01)
+    fleet.start()
+    try:
+        assert samples(fleet.collect())["jobpool_fleet_up",] == 0
+        assert fleet.error.startswith("KeyError: 'state' (test_fleet.py:")
+        store.depths = depths
+        wait_until(lambda: not fleet.error, DEADLINE_S, "it is read again")
+        assert samples(fleet.collect())["jobpool_fleet_up",] == 1
+    finally:
+        fleet.close()
+
+
 @pytest.mark.parametrize("error", [ConfigError("no driver"), KeyError("a bug")])
 def test_what_cannot_be_read_for_any_reason_is_said(error):
     """Nobody is served gauges that nobody reads any more."""
@@ -152,3 +166,34 @@ def test_what_cannot_be_read_for_any_reason_is_said(error):
         assert fleet.scaling() is None
     finally:
         fleet.close()
+
+
+def test_a_supervisor_with_a_long_lease_is_not_silent_between_two_renewals(
+    store, monkeypatch
+):
+    """It is heard of only every third of that."""
+    store.renew("run-1", 300.0, anew=True)
+    now_ms = store.position().now_ms
+    monkeypatch.setattr(store._clock, "utc_ms", lambda: now_ms + 290_000)
+    assert read(store)["jobpool_supervisors", "cpu", "silent"] == 0
+    monkeypatch.setattr(store._clock, "utc_ms", lambda: now_ms + 310_000)
+    assert read(store)["jobpool_supervisors", "cpu", "silent"] == 1
+
+
+@pytest.mark.parametrize("one_host", [True, False])
+def test_a_supervisor_that_was_lost_an_hour_ago_is_not_silent_for_a_day(
+    store, monkeypatch, one_host
+):
+    """Others have taken its jobs, and nobody need look: its pool is still there.
+
+    Where no lease expires it may be stopped, and hold its jobs: it stays silent.
+    """
+    monkeypatch.setattr(type(store), "one_host", one_host)
+    until_ms = store.open_runs()[0].lease_until_ms
+    monkeypatch.setattr(store._clock, "utc_ms", lambda: until_ms + 3_599_000)
+    assert read(store)["jobpool_supervisors", "cpu", "silent"] == 1
+    monkeypatch.setattr(store._clock, "utc_ms", lambda: until_ms + 3_601_000)
+    found = read(store)
+    assert found["jobpool_supervisors", "cpu", "silent"] == one_host
+    assert found["jobpool_supervisors", "cpu", "alive"] == 0
+    assert (found["jobpool_heartbeat_age_seconds",] > 3600) == one_host

@@ -101,6 +101,14 @@ def test_without_a_free_descriptor_it_waits_for_one(listener, monkeypatch):
     assert slept == [listen._REFUSED_S]
 
 
+def test_it_ends_when_it_is_told_to_and_not_when_it_looks_again(monkeypatch):
+    """A supervisor's end does not wait for the next look at whether to end."""
+    monkeypatch.setattr(listen._Server, "timeout", 3600.0)
+    with Listener(Address("127.0.0.1", 0), (), refused=pytest.fail) as one:
+        assert one.listening.wait(DEADLINE_S)
+    assert not one._thread.is_alive()
+
+
 def test_an_address_that_is_taken_is_told_once_and_had_when_it_is_free(monkeypatch):
     """A supervisor starts beside the old one, which still drains."""
     monkeypatch.setattr("jobpool.monitoring.metrics.listen.AGAIN_S", 0.01)

@@ -6,9 +6,8 @@ import pytest
 from jobpool.core.application.codec import decode_text, encode_json, is_encoded
 from jobpool.errors import ArgumentsMisfit
 from jobpool.sandbox.child.encoding import PLAIN, Encoding
-from jobpool.sandbox.protocol.messages import Raised, RunJob
+from jobpool.sandbox.protocol.messages import OUTPUT_MAX_BYTES, Raised, RunJob
 from jobpool.sandbox.protocol.validation import TEXT_MAX_CHARS
-from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES
 
 SECRET = "4711"
 

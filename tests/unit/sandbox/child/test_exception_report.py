@@ -10,9 +10,8 @@ from jobpool.sandbox.child.exception_report import (
     failed,
     redacted,
 )
-from jobpool.sandbox.protocol.messages import Done, RunJob
+from jobpool.sandbox.protocol.messages import OUTPUT_MAX_BYTES, Done, RunJob
 from jobpool.sandbox.protocol.validation import screened
-from jobpool.sandbox.system.capture import OUTPUT_MAX_BYTES
 
 JOB = RunJob(
     seq=1,

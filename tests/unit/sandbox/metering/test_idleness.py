@@ -39,6 +39,56 @@ def test_a_process_stopped_outside_any_system_call_is_not_idle(busy):
         assert said[-1] == "does not wait for one"
 
 
+@pytest.mark.parametrize(
+    ("threads", "seen"),
+    [
+        # Each: for how much of a second it ran, and waited for a processor.
+        ([(0.2, 0.8)], "uses 100% of a processor"),
+        ([(0.3, 0.5), (0.0, 0.0)], "uses 60% of a processor"),
+        ([(0.15, 0.85), (0.15, 0.85)], "uses 200% of a processor"),
+        ([(0.2, 0.0)], ""),
+        ([(0.2, 0.3)], ""),
+        ([(0.01, 0.6)] * 12, ""),
+        ([(0.08, 0.92)], ""),
+    ],
+)
+def test_what_a_busy_machine_keeps_from_running_is_not_idle(monkeypatch, threads, seen):
+    """Time in which no processor was free for a thread is not time at rest."""
+    at_s = 0.0
+
+    def times(_pid):
+        for thread, (ran_s, waited_s) in enumerate(threads):
+            yield thread, procfs.ThreadTimes(ran_s * at_s, waited_s * at_s)
+
+    monkeypatch.setattr(idleness, "waits_for_a_job", lambda _pid: True)
+    monkeypatch.setattr(procfs, "threads", times)
+    monkeypatch.setattr(procfs, "cpu_s", lambda _pid: at_s * sum(t[0] for t in threads))
+    at_rest = Idleness(os.getpid())
+    at_rest.begin()
+    said = []
+    for _ in range(DOUBTS_MAX + 2):
+        at_s += SAMPLE_AFTER_S
+        said.append(at_rest.sample(at_s, ()))
+    assert said[-1] == seen
+    assert not any(said[:DOUBTS_MAX])
+
+
+def test_the_scheduler_knows_what_a_thread_has_run(busy):
+    """And it has waited no longer than it is there."""
+    ((thread, times),) = procfs.threads(busy.pid)
+    assert thread == busy.pid
+    wait_until(
+        lambda: dict(procfs.threads(busy.pid))[thread].ran_s > times.ran_s,
+        PATIENCE_S,
+        "it runs",
+    )
+    assert times.ran_s > 0
+    assert times.waited_s >= 0
+    busy.kill()
+    busy.wait()
+    assert list(procfs.threads(busy.pid)) == []
+
+
 @pytest.mark.parametrize("first", ["shown", "hidden"])
 def test_a_child_that_hides_what_it_showed_before_is_not_idle(monkeypatch, first):
     """If the machine or the application hid it from the start, that says nothing."""

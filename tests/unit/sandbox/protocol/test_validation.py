@@ -6,6 +6,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from jobpool.core.application.reports import (
+    REPORTS_MAX,
+    REPORTS_MAX_BYTES,
+    Item,
+    Report,
+)
 from jobpool.core.application.step_results import WantedResults
 from jobpool.core.jobs.flow import (
     ADDED_MAX,
@@ -45,6 +51,7 @@ GOOD = Done(
 RAISED = Raised(["ValueError"], "no", "Traceback")
 STEP = NewStep(number=0, name="s")
 MEMBER = NewJob(kind="k", pool="p", payload=b"{}")
+REPORT = Report("id", of_error=False, items=[Item({"type": "event"}, b"{}")])
 
 
 def flow(*steps, numbers=(), jobs=(), name="f", **more):
@@ -86,6 +93,7 @@ def screen(*frames):
         RequestEnded(1, "stripe", "acme", failed=True),
         msgspec.structs.replace(GOOD, ok=False, error=RAISED),
         msgspec.structs.replace(GOOD, added=[MEMBER] * ADDED_MAX),
+        msgspec.structs.replace(GOOD, reports=[REPORT] * REPORTS_MAX),
     ],
 )
 def test_honest_messages_pass(frame):
@@ -99,6 +107,8 @@ def test_honest_messages_pass(frame):
         {"peak_rss_bytes": 2**64 - 1},
         {"rss_bytes": -1},
         {"added": [MEMBER] * (ADDED_MAX + 1)},
+        {"reports": [REPORT] * (REPORTS_MAX + 1)},
+        {"reports": [replace(REPORT, items=[Item({}, b"x" * REPORTS_MAX_BYTES)])]},
         {
             "added": [
                 msgspec.structs.replace(MEMBER, payload=bytes(ADDED_MAX_BYTES + 1))

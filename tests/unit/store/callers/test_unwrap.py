@@ -120,10 +120,10 @@ class AsyncConnection:
 
 
 def test_an_asynchronous_connection_to_a_file_is_refused():
-    """Only psycopg's can be shared; the remedy is the engine's URL."""
+    """Those of psycopg and aiosqlite can be shared; the remedy is the engine's URL."""
     with (
         contextlib.closing(sqlite3.connect(":memory:")) as below,
-        pytest.raises(UsageError, match=r"the driver sqlite3 there; .*psycopg only"),
+        pytest.raises(UsageError, match=r"driver sqlite3 there; .*and aiosqlite"),
     ):
         asyncio.run(call_async(AsyncConnection(below), id))
 

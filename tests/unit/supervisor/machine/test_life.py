@@ -7,18 +7,20 @@ import signal
 import msgspec
 import pytest
 
-from jobpool.core.events.supervisor import Alarm
+from jobpool.core.config.settings import Address, AlertSettings, SentrySettings
+from jobpool.core.events.supervisor import Alarm, SupervisorDraining
 from jobpool.core.jobs.job import JobState
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.limits import PoolLimits
 from jobpool.core.rules.run_report import HostReport
 from jobpool.errors import AppError, ConfigError
-from jobpool.store.records.jobs import LeaseBatch
+from jobpool.store.records.jobs import HeldBack, LeaseBatch
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.machine.pools.application import (
     KILLED_MAX,
     RETRY_LAST_S,
+    await_restart,
     reload_problem,
 )
 from support.machine.world import MIB, World, pool
@@ -108,6 +110,20 @@ def test_burst_ends_when_nothing_is_due() -> None:
     world.wait(3.0)
     assert world.finish is not None
     assert len(world.settled) == 3
+
+
+@pytest.mark.parametrize(
+    ("opens_in_s", "reason"),
+    [(59.0, None), (61.0, "quotas"), (None, "quotas")],
+)
+def test_burst_waits_a_minute_for_a_permit(opens_in_s, reason):
+    """Not for a cap, which others may use for ever; and the log says why it ends."""
+    world = World(pool("cpu", 1), burst=True)
+    world.hold_grants = True
+    world.up()
+    world.step(inp.Granted({"cpu": 1}, LeaseBatch(), HeldBack(opens_in_s)))
+    said = [one.reason for one in world.said if isinstance(one, SupervisorDraining)]
+    assert [reason in one for one in said] == [True] * bool(reason)
 
 
 def test_burst_continues_past_a_row_that_was_set_aside() -> None:
@@ -273,6 +289,33 @@ def test_a_reload_may_change_only_some_settings(
     problem = reload_problem(old, msgspec.structs.replace(old, **changed))
     assert (problem is None) == (words is None)
     assert words is None or words in (problem or "")
+
+
+@pytest.mark.parametrize(
+    ("changed", "names"),
+    [
+        ({}, ()),
+        ({"pools": (pool("cpu", 1),), "traces_sample": 0.5}, ()),
+        ({"alerts": AlertSettings()}, ("[alerts]",)),
+        (
+            {
+                "traces_otlp": "https://tempo.example.com",
+                "metrics_listen": Address("::1", 9464),
+            },
+            ("[metrics] listen", "[traces] otlp"),
+        ),
+        (
+            {"sentry": SentrySettings(dsn="https://k@sentry.example.com/1")},
+            ("[sentry]",),
+        ),
+    ],
+)
+def test_what_no_reload_takes_is_named(
+    changed: dict[str, object], names: tuple[str, ...]
+) -> None:
+    """Whoever alerts, or sends spans, goes on as it began."""
+    first = World(pool("cpu", 2)).settings
+    assert await_restart(first, msgspec.structs.replace(first, **changed)) == names
 
 
 def test_a_zygote_that_is_killed_during_the_start_is_started_again() -> None:

@@ -10,6 +10,7 @@ from jobpool.core.config.settings import Retention
 from jobpool.supervisor.maintenance.pruning import (
     PAUSE_S_MIN,
     PAUSE_STEPS,
+    SINGLE_EVERY,
     STEP_ROWS,
     STEP_ROWS_MAX,
     STEP_ROWS_MIN,
@@ -25,6 +26,7 @@ class Backlog:
         self.jobs = jobs
         self.row_s = row_s
         self.waits_s = 0.0
+        self.step_s = 0.0
         self.outputs = 0
         self.now_s = 100.0
 
@@ -35,7 +37,8 @@ class Backlog:
         del retention
         deleted = min(limit, self.jobs)
         self.jobs -= deleted
-        self.now_s += deleted * self.row_s + self.waits_s
+        self.now_s += deleted * self.row_s + self.step_s + self.waits_s
+        self.waits_s = 0.0
         return deleted
 
     def drop_outputs(self, kept_bytes: int, limit: int) -> int:
@@ -63,10 +66,10 @@ def test_steps_take_as_long_as_they_should(row_s: float) -> None:
 
 
 def test_others_get_twice_the_time_of_a_step() -> None:
-    """And at least a moment; nothing left means no pause but the usual one."""
+    """A single row timed as well; at least a moment; nothing left: the usual pause."""
     backlog: Any = Backlog(STEP_ROWS + 10, 1e-4)
     pruning = Pruning(backlog)
-    assert step(pruning, backlog) == pytest.approx(PAUSE_STEPS * STEP_ROWS * 1e-4)
+    assert step(pruning, backlog) == pytest.approx(PAUSE_STEPS * (STEP_ROWS + 1) * 1e-4)
     assert step(pruning, backlog) is None
     assert backlog.jobs == 0
     quick: Any = Backlog(10**9, 0.0)
@@ -90,3 +93,37 @@ def test_one_step_that_waits_for_others_says_little() -> None:
     backlog.waits_s = 10.0
     step(pruning, backlog)
     assert pruning.rows == STEP_ROWS / 2
+
+
+def test_where_each_step_takes_long_it_deletes_for_as_long_again() -> None:
+    """Far from the database half of the time goes into deleting, not nearly nothing."""
+    backlog: Any = Backlog(10**9, 5e-5)
+    backlog.step_s = 5 * STEP_S
+    pruning = Pruning(backlog)
+    for _ in range(8):
+        step(pruning, backlog)
+    assert pruning.rows * backlog.row_s == pytest.approx(backlog.step_s, rel=0.01)
+    backlog.step_s = 0.0
+    for _ in range(SINGLE_EVERY + 8):
+        step(pruning, backlog)
+    assert pruning.rows * backlog.row_s == pytest.approx(STEP_S, rel=0.01)
+
+
+def test_one_single_row_that_waits_for_others_says_little() -> None:
+    """The next step deletes twice as much at most; soon all is as it was."""
+    backlog: Any = Backlog(10**9, 2 * STEP_S / STEP_ROWS)
+    pruning = Pruning(backlog)
+    delete, waits = backlog.prune, [10.0]
+
+    def prune(retention: Retention, limit: int) -> int:
+        if limit == 1 and waits:
+            backlog.waits_s = waits.pop()
+        return int(delete(retention, limit))
+
+    backlog.prune = prune
+    step(pruning, backlog)
+    assert not waits
+    assert pruning.rows <= 2 * STEP_ROWS
+    for _ in range(SINGLE_EVERY + 8):
+        step(pruning, backlog)
+    assert pruning.rows == pytest.approx(STEP_ROWS / 2, rel=0.01)

@@ -13,6 +13,7 @@ from jobpool.core.clock import SystemClock
 from jobpool.core.config.settings import Settings
 from jobpool.core.event_lines import human_line
 from jobpool.core.events.event import Event
+from jobpool.core.events.figures import AttemptUnsuccessful
 from jobpool.core.events.supervisor import Alarm
 from jobpool.core.jobs.job import JobState, Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
@@ -100,7 +101,7 @@ class FakeStore:
 class Rig:
     """A reclaimer that was never started, and its store."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, details: bool = False) -> None:
         self.store = FakeStore()
         self.steady = True
         thread = StoreThread(
@@ -113,8 +114,9 @@ class Rig:
             may_take=lambda: self.steady,
             registry=lambda: None,
             post=lambda _event: None,
-            on_first_check=lambda: (),
+            on_first_check=lambda _store: (),
             clock=SystemClock(),
+            details=details,
         )
         self.thread = thread
 
@@ -138,6 +140,16 @@ def test_an_expired_run_loses_its_jobs_but_stays_open(rig: Rig) -> None:
     assert "its supervisor or host died" in human_line(lost[0])
     assert (event.lost, event.presumed) == (2, True)
     assert rig.store.ended == []
+
+
+def test_a_lost_attempt_is_reported_to_those_who_ask_for_more_than_the_log(
+    tmp_path: Path,
+) -> None:
+    """Nobody else can: its supervisor is dead."""
+    rig = Rig(tmp_path, details=True)
+    ended, found = rig.take()[:2]
+    assert isinstance(found, AttemptUnsuccessful)
+    assert (found.ended, found.pool) == (ended, "cpu")
 
 
 @pytest.mark.parametrize(("boot_id", "with_host"), [("this", False), ("other", True)])
@@ -206,7 +218,7 @@ def test_leasing_begins_after_the_first_search_for_dead_runs(
     monkeypatch.setattr(rig.reclaimer, "_check_expired", lambda: None)
     monkeypatch.setattr(rig.thread, "chore", lambda chore: chore(rig.store))
     monkeypatch.setattr(
-        rig.reclaimer, "_on_first_check", lambda: happened.append("checked")
+        rig.reclaimer, "_on_first_check", lambda _store: happened.append("checked")
     )
     monkeypatch.setattr(rc, "EVERY_S", 1e-6)
     rig.thread.shared = False

@@ -9,7 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
+from jobpool.core.config.settings import SentrySettings
 from jobpool.sandbox.cgroups.memory_left import MemoryLeft
 from jobpool.sandbox.protocol.verdict import Exit
 from jobpool.supervisor.machine import inputs as inp
@@ -35,6 +37,7 @@ class Child:
     def __init__(self, number, slot_name, _mark, lockdown):
         self.number, self.slot_name, self.lockdown = number, slot_name, lockdown
         self.pid, self.pidfd = 0, f"pidfd of {slot_name}"
+        self.sent = []
 
     def attach(self, pid):
         self.pid = pid
@@ -54,8 +57,8 @@ class Child:
     def receive(self):
         return None
 
-    def send(self, *_frames):
-        pass
+    def send(self, *frames):
+        self.sent += frames
 
     def close_child_ends(self):
         pass
@@ -138,6 +141,16 @@ def children(loop, monkeypatch):
 def die(loop):
     """Let the first slot's child end."""
     loop.ready["pidfd of cpu/0"](0)
+
+
+def test_children_leave_reports_only_if_the_start_began_to_send_them(children):
+    """A reload does not begin: what they would leave was lost."""
+    zygotes = children._zygotes
+    sentry = SentrySettings(dsn="environment")
+    zygotes.settings = replace(zygotes.settings, sentry=sentry)
+    children.fork(1)
+    children.forked(1, 51)
+    assert [go.sends_reports for go in children._processes[1].sent] == [False]
 
 
 def test_a_death_is_reported_at_once(children, loop):

@@ -188,8 +188,9 @@ def test_beside_small_ends_a_few_slightly_large_ones_are_written_together() -> N
     rig.thread.close(PATIENCE_S)
 
 
-def test_beside_small_ends_a_large_one_is_written_in_parts(rig: Rig) -> None:
+def test_beside_small_ends_a_large_one_is_written_in_parts() -> None:
     """Between parts, newer requests get their turn; its end is settled last."""
+    rig = Rig(ManualClock())
     rig.store.parts_left = 2
     settled_before: list[int] = []
     store_part = rig.store.store_part
@@ -207,6 +208,7 @@ def test_beside_small_ends_a_large_one_is_written_in_parts(rig: Rig) -> None:
     assert rig.store.parts == [2, 2]
     assert settled_before == [1, 2, 3]
     assert [s.token for s in rig.store.settled] == [1, 11, 12, 2, 13]
+    rig.thread.close(PATIENCE_S)
 
 
 def test_without_small_ends_a_large_one_stays_whole() -> None:
@@ -221,8 +223,9 @@ def test_without_small_ends_a_large_one_stays_whole() -> None:
     rig.thread.close(PATIENCE_S)
 
 
-def test_a_part_that_could_not_be_stored_is_stored_again(rig: Rig) -> None:
+def test_a_part_that_could_not_be_stored_is_stored_again() -> None:
     """The store is left alone for a while; then the end is written as usual."""
+    rig = Rig(ManualClock())
     store_part, failures = rig.store.store_part, [StoreUnavailable("the disk is full")]
 
     def fail_once(settlement: Settlement) -> bool:
@@ -237,6 +240,7 @@ def test_a_part_that_could_not_be_stored_is_stored_again(rig: Rig) -> None:
     rig.wait_settled(2)
     assert rig.store.parts == [2]
     assert len(rig.of(ev.StoreTrouble)) == len(rig.of(ev.StoreBack)) == 1
+    rig.thread.close(PATIENCE_S)
 
 
 def test_answered_large_ends_are_reported(rig: Rig) -> None:

@@ -20,17 +20,15 @@ edges are told beside the tree: it is a picture, and leaves some out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from graphlib import TopologicalSorter
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
+
+from jobpool.words.flows.order import Before, direct, in_order
 
 _ROOT = -1
 """Stands above the steps that nothing comes before; it has no line."""
 _STEM_MAX = 36
 """Columns of a stem; what is longer loses its beginning."""
-
-Before = Mapping[int, Collection[int]]
-"""Of each step, the steps that come right before it."""
 
 
 class Line(NamedTuple):
@@ -40,22 +38,6 @@ class Line(NamedTuple):
     """What leads to it: ``│  ├─ ``."""
     steps: tuple[int, ...]
     """The step; several: they are left out, and this line stands for them."""
-
-
-def in_order(before: Before) -> list[int]:
-    """Return the steps, each behind all that come before it; else by number.
-
-    Raises:
-        graphlib.CycleError: no flow has a circle.
-    """
-    sorter = TopologicalSorter(before)
-    sorter.prepare()
-    order: list[int] = []
-    while sorter.is_active():
-        ready = sorted(sorter.get_ready())
-        order += ready
-        sorter.done(*ready)
-    return order
 
 
 def lines(before: Before, shown: Collection[int]) -> Iterator[Line]:
@@ -81,7 +63,7 @@ def lines(before: Before, shown: Collection[int]) -> Iterator[Line]:
 
 
 def _drawn(edges: Before) -> Iterator[tuple[str, int]]:
-    before = _direct(edges)
+    before = direct(edges)
     below = _Tree(before).below
     left = [("", "", _ROOT)]
     while left:
@@ -97,27 +79,6 @@ def _drawn(edges: Before) -> Iterator[tuple[str, int]]:
             entries[-1] = (f"{margin}└─ ", f"{margin}   ", branches[-1])
         entries += [(margin, margin, one) for one in follows]
         left += reversed(entries)
-
-
-def _direct(before: Before) -> Before:
-    """Return the edges without those that others imply.
-
-    Of each step, all that come before it are the bits of a number: a flow of 10,000
-    steps takes some megabytes, and no time.
-    """
-    order = in_order(before)
-    bits = {step: 1 << place for place, step in enumerate(order)}
-    above: dict[int, int] = {}
-    direct = {}
-    for step in order:
-        implied = 0
-        for one in before[step]:
-            implied |= above[one]
-        direct[step] = [one for one in before[step] if not implied & bits[one]]
-        above[step] = implied
-        for one in direct[step]:
-            above[step] |= bits[one]
-    return direct
 
 
 def _cut(stem: str) -> str:

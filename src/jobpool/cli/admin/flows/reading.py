@@ -8,18 +8,34 @@ from typing import Any
 import click
 from rich.text import Text
 
-from jobpool.cli.admin.flows.critical import critical_path
+from jobpool.cli.admin.flows.drawing import bar, label
 from jobpool.cli.admin.flows.layout import lines
 from jobpool.cli.admin.flows.meaning import meant
-from jobpool.cli.admin.flows.records import age_s, detail_object
-from jobpool.cli.admin.flows.words import (
-    bar,
+from jobpool.cli.admin.flows.records import detail_object
+from jobpool.cli.context import now_ms, opened, own_sources
+from jobpool.cli.flags import FlowName, json_flag, store_flags
+from jobpool.cli.output import (
+    console,
+    encodable,
+    heading,
+    print_json,
+    print_line,
+    print_rows,
+)
+from jobpool.core.event_lines import iso_time
+from jobpool.core.jobs.flow import ENDED_STEPS, Failure
+from jobpool.monitoring.looking.presence import why_silent
+from jobpool.store.protocol import Store
+from jobpool.store.records.flows import FlowDetail, StepRow
+from jobpool.words.figures import ago, seconds
+from jobpool.words.flows.critical import critical_path
+from jobpool.words.flows.words import (
+    age_s,
     begins_words,
     count_words,
     ending_words,
     failed_words,
     jobs_words,
-    label,
     left_out_words,
     path_words,
     state_word,
@@ -27,23 +43,6 @@ from jobpool.cli.admin.flows.words import (
     took_s,
     waits_words,
 )
-from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.flags import FlowName, json_flag, store_flags
-from jobpool.cli.machine.presence import why_not_alive
-from jobpool.cli.output import (
-    ago,
-    console,
-    encodable,
-    heading,
-    print_json,
-    print_line,
-    print_rows,
-    seconds,
-)
-from jobpool.core.event_lines import iso_time
-from jobpool.core.jobs.flow import ENDED_STEPS, Failure
-from jobpool.store.protocol import Store
-from jobpool.store.records.flows import FlowDetail, StepRow
 
 _BAR_WIDTH = 40
 
@@ -77,7 +76,7 @@ def show_flow(
 
 def _is_served(store: Store) -> bool:
     now = now_ms()
-    return any(not why_not_alive(store.run_root, run, now) for run in store.open_runs())
+    return any(not why_silent(store.run_root, run, now) for run in store.open_runs())
 
 
 def _print(found: FlowDetail, limit: int, *, is_served: bool) -> None:

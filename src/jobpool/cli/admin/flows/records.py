@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobpool.cli.admin.flows.critical import critical_path
-from jobpool.cli.admin.flows.words import state_word, tally, took_s
-from jobpool.cli.output import ago, seconds
 from jobpool.core.event_lines import iso_time
 from jobpool.store.records.flows import FlowDetail, FlowRow, StepRow
+from jobpool.words.figures import ago, seconds
+from jobpool.words.flows.critical import critical_path
+from jobpool.words.flows.words import age_s, state_word, tally, took_s
 
 COLUMNS = ("ID", "STATE", "NAME", "TENANT", "CREATED", "TOOK", "KEY")
 
@@ -24,12 +24,6 @@ def cells(row: FlowRow, now_ms: int) -> tuple[Any, ...]:
         seconds(age_s(row, now_ms)),
         row.key,
     )
-
-
-def age_s(row: FlowRow, now_ms: int) -> float:
-    """Return how long a flow took, or has taken so far."""
-    until_ms = now_ms if row.finished_at_ms is None else row.finished_at_ms
-    return max(0, until_ms - row.created_at_ms) / 1000
 
 
 def flow_object(row: FlowRow) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from jobpool.cli.flags import (
 )
 from jobpool.cli.jobs.acting import operating
 from jobpool.cli.jobs.known_names import check_known
-from jobpool.cli.jobs.quota_words import numbers_words, window_words
 from jobpool.cli.output import print_json, print_line
 from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.core.units import duration_s
 from jobpool.operations.quotas import ResetQuota, SetQuota
+from jobpool.words.quotas import numbers_words, window_words
 
 
 @click.command("set")

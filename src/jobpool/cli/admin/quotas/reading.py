@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
-import msgspec
 
 from jobpool.cli.admin.quotas.records import (
     BUCKET_COLUMNS,
     BUCKET_RIGHT,
     bucket_cells,
     bucket_object,
-    facts,
     quota_object,
 )
 from jobpool.cli.context import now_ms, opened, own_sources
@@ -24,14 +20,13 @@ from jobpool.cli.output import (
     print_line,
     print_rows,
 )
-from jobpool.core.application.redaction import HIDDEN
 from jobpool.core.config.layers import nearest
 from jobpool.core.rules.quotas.budget import counted_like
-from jobpool.core.rules.quotas.definition import Quota
 from jobpool.errors import UsageError
 from jobpool.operations.redaction import Redactor
 from jobpool.store.protocol import Store
-from jobpool.store.records.quotas import BucketRow, QuotaRow
+from jobpool.store.records.quotas import QuotaRow
+from jobpool.words.quotas import facts
 
 _BUCKETS_MAX = 10_000
 
@@ -69,7 +64,7 @@ def show_quota(
             if need.quota == name
         }
         redactor = Redactor(found, kinds, is_off=unredacted)
-        buckets = shown(found.buckets(name, limit), counted, redactor)
+        buckets = redactor.buckets(found.buckets(name, limit), counted)
     now = now_ms()
     has_one = counted is not None and counted.per is None
     if as_json:
@@ -98,16 +93,6 @@ def show_quota(
     )
     if len(buckets) == limit and not has_one:
         click.echo("note: there may be more buckets; --limit shows more", err=True)
-
-
-def shown(
-    buckets: Sequence[BucketRow], quota: Quota | None, redactor: Redactor
-) -> list[BucketRow]:
-    """Return buckets, without their values if those are of a hidden argument."""
-    path = None if quota is None else quota.path
-    if path is None or not redactor.hides(path):
-        return list(buckets)
-    return [msgspec.structs.replace(one, value=HIDDEN) for one in buckets]
 
 
 def existing(store: Store, name: str) -> QuotaRow:

@@ -19,11 +19,11 @@ from jobpool.cli.flags import (
     store_flags,
 )
 from jobpool.cli.jobs.acting import operating
-from jobpool.cli.jobs.quota_words import numbers_words
 from jobpool.cli.output import encodable, print_json, print_line, print_rows
 from jobpool.core.rules.quotas.definition import Tenant
 from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.operations.quotas import RemoveTenant, SetTenant
+from jobpool.words.quotas import numbers_words
 
 
 @click.group(invoke_without_command=True)

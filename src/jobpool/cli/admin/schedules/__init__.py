@@ -1,5 +1,5 @@
 """`jobpool schedules`: what recurs, when it comes next, and what is done about it.
 
-May import: cli.context, cli.flags, cli.jobs, cli.output, core, operations,
-store. Start with command.py.
+May import: cli.context, cli.flags, cli.jobs, cli.output, core, operations, store,
+words. Start with command.py.
 """

@@ -7,8 +7,7 @@ import click
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, note_flag, store_flags
 from jobpool.cli.jobs.acting import operating
-from jobpool.cli.jobs.times import since_ms
-from jobpool.cli.output import counted, print_json, print_line
+from jobpool.cli.output import print_json, print_line
 from jobpool.core.rules.schedules.policy import MISSED_AFTER_S
 from jobpool.core.units import duration_s
 from jobpool.operations.action import Done
@@ -20,6 +19,8 @@ from jobpool.operations.schedules import (
     RunSchedule,
 )
 from jobpool.store.protocol import Store
+from jobpool.words.figures import counted
+from jobpool.words.moments import since_ms
 
 
 @click.command("run")

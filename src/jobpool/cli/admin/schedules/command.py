@@ -16,8 +16,9 @@ from jobpool.cli.admin.schedules.reading import next_times, show_schedule
 from jobpool.cli.admin.schedules.records import COLUMNS, cells, schedule_object
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import group_flags, json_flag, store_flags
-from jobpool.cli.output import counted, encodable, print_json, print_rows
+from jobpool.cli.output import encodable, print_json, print_rows
 from jobpool.operations.schedules import outlook
+from jobpool.words.figures import counted
 
 _SHOWN = 3
 

@@ -7,24 +7,10 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from jobpool.cli.admin.schedules.records import (
-    facts,
-    schedule_object,
-    tick_end,
-    tick_object,
-    times,
-)
+from jobpool.cli.admin.schedules.records import schedule_object, tick_object, times
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import json_flag, store_flags, unredacted_flag
-from jobpool.cli.jobs.records import decoded
-from jobpool.cli.output import (
-    clock_time,
-    encodable,
-    heading,
-    print_json,
-    print_line,
-    print_table,
-)
+from jobpool.cli.output import encodable, heading, print_json, print_line, print_table
 from jobpool.core.application.codec import is_encoded_json
 from jobpool.core.config.layers import nearest
 from jobpool.core.rules.schedules.schedule import Declared
@@ -34,6 +20,9 @@ from jobpool.operations.redaction import Redactor
 from jobpool.operations.schedules import Outlook, outlook
 from jobpool.store.protocol import Store
 from jobpool.store.records.schedules import ScheduleRow, TickRow
+from jobpool.words.figures import clock_time
+from jobpool.words.jobs.values import decoded
+from jobpool.words.schedules import facts, tick_end
 
 _COUNT_MAX = 10_000
 _SHOWN = 3

@@ -16,7 +16,7 @@ from jobpool.cli.exits import Exit
 from jobpool.cli.output import console, print_table
 from jobpool.core.clock import SystemClock
 from jobpool.core.units import show_duration
-from jobpool.sandbox.system.procfs import require_linux
+from jobpool.sandbox.system.platform import require_linux
 
 _ORDERS_MIN, _ORDERS_MAX = 14, 5_000
 """Below, not every fate of an order is seen."""

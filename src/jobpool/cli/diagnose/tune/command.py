@@ -10,21 +10,23 @@ import msgspec
 
 from jobpool.cli.context import launch_directory, opened, own_sources
 from jobpool.cli.diagnose.tune import edit
-from jobpool.cli.diagnose.tune.advice import Advice, advice_of
-from jobpool.cli.diagnose.tune.words import changes_of, print_advice
-from jobpool.cli.flags import json_flag, store_flags
+from jobpool.cli.diagnose.tune.words import print_advice
+from jobpool.cli.flags import Name, json_flag, store_flags
 from jobpool.cli.machine.resources import machine
-from jobpool.cli.output import counted, encodable, print_json, print_line
+from jobpool.cli.output import encodable, print_json, print_line
 from jobpool.cli.terminal.lasting import lasting
 from jobpool.core.config.load import Sources
 from jobpool.core.config.pools import pools_of
 from jobpool.core.rules.usage.sketch import WEEKS_KEPT
 from jobpool.core.rules.usage.tuning import Proposal
+from jobpool.words.figures import counted
+from jobpool.words.tuning.advice import Advice, advice_of
+from jobpool.words.tuning.reasons import changes_of
 
 
 @click.command()
-@click.option("--kind", help="Only this kind.")
-@click.option("--pool", help="Only kinds in this pool.")
+@click.option("--kind", type=Name("kind"), help="Only this kind.")
+@click.option("--pool", type=Name("pool"), help="Only kinds in this pool.")
 @click.option(
     "--weeks",
     type=click.IntRange(1, WEEKS_KEPT + 1),
@@ -77,7 +79,13 @@ def tune(
     click.echo()
     changes = changes_of(advice)
     if not changes:
-        print_line("all limits fit; there is nothing to change")
+        known = sum(one.is_known for one in advice.kinds)
+        print_line(
+            "all limits fit; there is nothing to change"
+            if known == len(advice.kinds)
+            else f"nothing to change: of {counted(len(advice.kinds), 'kind')}, "
+            f"{known} {'is' if known == 1 else 'are'} known well enough to say so"
+        )
     elif write:
         _write(sources, advice, is_agreed=yes)
     else:

@@ -14,10 +14,10 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobpool.cli.diagnose.tune.advice import Advice
 from jobpool.core.rules.usage.tuning import Proposal, Verdict
 from jobpool.core.units import show_size
 from jobpool.errors import ConfigError
+from jobpool.words.tuning.advice import Advice
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument

@@ -30,7 +30,11 @@ from jobpool.cli.jobs.arguments.editing import (
     editable,
     read_edited,
 )
-from jobpool.cli.jobs.arguments.replacing import (
+from jobpool.cli.jobs.known_names import note_slips
+from jobpool.cli.jobs.selection import chosen, id_of
+from jobpool.cli.jobs.state_names import StateChoice
+from jobpool.cli.output import print_json, print_line
+from jobpool.client.payload.published.replacing import (
     Change,
     Replacing,
     Unchanged,
@@ -40,11 +44,6 @@ from jobpool.cli.jobs.arguments.replacing import (
     replaced_by,
     updated_with,
 )
-from jobpool.cli.jobs.known_names import note_slips
-from jobpool.cli.jobs.selection import chosen, id_of
-from jobpool.cli.jobs.state_names import StateChoice
-from jobpool.cli.jobs.times import rate_per_s
-from jobpool.cli.output import counted, print_json, print_line
 from jobpool.core.config.load import client_settings
 from jobpool.core.jobs.job import Job
 from jobpool.core.safe_text import one_line
@@ -57,6 +56,8 @@ from jobpool.operations.selection import Selection
 from jobpool.store.protocol import Store
 from jobpool.store.records.operating import Filter
 from jobpool.store.records.runs import KindRecord
+from jobpool.words.figures import counted
+from jobpool.words.moments import rate_per_s
 
 _SHOWN_JOBS = 10
 _SHOWN_REMARKS = 20

@@ -1,6 +1,5 @@
 """`jobpool show`: one job, so that its problem is understood in ten seconds.
 
-May import: cli.context, cli.flags, cli.jobs.audit, cli.jobs.quota_words,
-cli.jobs.records, cli.jobs.selection, cli.machine, cli.output, core, operations, store.
-Start with command.py.
+May import: cli.context, cli.flags, cli.jobs.audit, cli.jobs.records,
+cli.jobs.selection, cli.output, core, monitoring, store, words. Start with command.py.
 """

@@ -12,27 +12,25 @@ from typing import Any
 import click
 
 from jobpool.cli.context import now_ms, opened, own_sources
-from jobpool.cli.flags import JobName, json_flag, store_flags, unredacted_flag
+from jobpool.cli.flags import JobName, Name, json_flag, store_flags, unredacted_flag
 from jobpool.cli.jobs.audit import audit_lines, audit_object
-from jobpool.cli.jobs.quota_words import wait_object
-from jobpool.cli.jobs.records import decoded, job_object
-from jobpool.cli.jobs.show.attempts import attempt_lines, evidence
+from jobpool.cli.jobs.records import job_object, wait_object
 from jobpool.cli.jobs.show.facts import facts, place_object
-from jobpool.cli.jobs.show.reading import Seen, meant, read
-from jobpool.cli.output import (
-    ago,
-    encodable,
-    heading,
-    print_json,
-    print_line,
-    tick_object,
-)
+from jobpool.cli.jobs.show.meant import meant
+from jobpool.cli.output import encodable, heading, print_json, print_line, tick_object
 from jobpool.core.application.codec import is_encoded, is_encoded_json
+from jobpool.core.config.load import traces_of
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.budget import attempt_words
 from jobpool.core.jobs.job import Attempt
+from jobpool.core.jobs.trace import TraceContext, trace_url
 from jobpool.core.safe_text import lines, one_line
+from jobpool.monitoring.looking.reading import Seen, read
+from jobpool.monitoring.looking.traces import trace_of
 from jobpool.store.records.jobs import KeptOutput
+from jobpool.words.figures import ago
+from jobpool.words.jobs.attempts import attempt_lines, evidence
+from jobpool.words.jobs.values import decoded
 
 _TEXT_MAX = 20_000
 
@@ -40,7 +38,12 @@ _TEXT_MAX = 20_000
 @click.command()
 @click.argument("job_id", metavar="[ID]", type=JobName(), required=False)
 @click.option("--key", help="Instead of ID: the job's idempotency key.")
-@click.option("--kind", metavar="KIND", help="With --key, if several kinds use it.")
+@click.option(
+    "--kind",
+    type=Name("kind"),
+    metavar="KIND",
+    help="With --key, if several kinds use it.",
+)
 @click.option(
     "--payload", "with_payload", is_flag=True, help="Show its arguments as well."
 )
@@ -62,16 +65,25 @@ def show(
 
     ID is its number or its ref.
     """
-    with opened(own_sources(store, config)) as found:
+    sources = own_sources(store, config)
+    traces = traces_of(sources)
+    with opened(sources) as found:
         job = meant(found, job_id, key, kind)
-        seen = read(found, job, unredacted=unredacted, with_payload=with_payload)
+        seen = read(
+            found, job, now_ms(), unredacted=unredacted, with_payload=with_payload
+        )
+        trace = trace_of(found, job, traces)
+    if seen.untold:
+        click.echo(f"note: {seen.untold}", err=True)
     if seen.payload is not None and not seen.is_redactable:
         note = f"no supervisor has published {job.kind}: nothing of it is redacted"
         click.echo(f"note: {one_line(note)}", err=True)
     if as_json:
-        print_json(encodable(_object(seen, with_payload=with_payload)))
+        shown = _object(seen, with_payload=with_payload)
+        shown["trace_id"] = None if trace is None else trace.trace_id
+        print_json(encodable(shown))
     else:
-        print_seen(seen)
+        print_seen(seen, "" if trace is None else trace_words(trace, traces.link))
 
 
 def _object(seen: Seen, *, with_payload: bool) -> dict[str, Any]:
@@ -95,12 +107,19 @@ def _object(seen: Seen, *, with_payload: bool) -> dict[str, Any]:
     return shown
 
 
-def print_seen(seen: Seen) -> None:
-    """Print all that is known of a job, for people."""
+def print_seen(seen: Seen, trace: str = "") -> None:
+    """Print all that is known of a job, for people.
+
+    Args:
+        seen: what was read.
+        trace: what is said of its trace; "": nothing.
+    """
     job, kept = seen.job, seen.kept
     print_line(f"job {job.id}", job.kind, job.shown_state)
     for name, text in facts(seen, now_ms()):
         print_line(f"  {name:<10}{text}")
+    if trace:
+        print_line(f"  {'trace':<10}{trace}")
     if seen.payload is not None:
         _print_payload(seen.payload, job.codec)
     if seen.output:
@@ -117,6 +136,12 @@ def print_seen(seen: Seen) -> None:
         if job.codec and is_encoded(text):
             text = f"encoded by {job.codec}"
         click.echo(lines(text, _TEXT_MAX))
+
+
+def trace_words(trace: TraceContext, link: str | None) -> str:
+    """Return what is said of the trace that a job is in."""
+    rest = trace_url(link, trace) if trace.sampled else "not recorded"
+    return "  ".join(filter(None, (trace.trace_id, rest)))
 
 
 def _print_payload(payload: bytes, codec: str | None) -> None:

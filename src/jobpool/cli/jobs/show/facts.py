@@ -7,12 +7,6 @@ from typing import Any
 
 import msgspec
 
-from jobpool.cli.jobs.quota_words import wait_words
-from jobpool.cli.jobs.records import decoded, has_result
-from jobpool.cli.jobs.show.attempts import counts, figures
-from jobpool.cli.jobs.show.reading import Place, Seen
-from jobpool.cli.jobs.show.waits import what_next
-from jobpool.cli.output import ago, counted, seconds, size, tick_words
 from jobpool.core.application.codec import is_encoded, is_encoded_json
 from jobpool.core.event_lines import iso_time
 from jobpool.core.jobs.job import Job, JobState
@@ -20,7 +14,14 @@ from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.rules.policy import SNOOZED_MAX_S, SNOOZES_MAX
 from jobpool.core.safe_text import unstated_error
 from jobpool.core.units import show_duration
+from jobpool.monitoring.looking.reading import Place, Seen
+from jobpool.monitoring.looking.waits import what_next
 from jobpool.store.records.runs import KindRecord
+from jobpool.words.figures import ago, counted, seconds, size
+from jobpool.words.jobs.attempts import counts, figures, throttled_words
+from jobpool.words.jobs.values import decoded, has_result
+from jobpool.words.quotas import wait_words
+from jobpool.words.schedules import tick_words
 
 
 def facts(seen: Seen, now: int) -> Iterator[tuple[str, str]]:
@@ -49,6 +50,7 @@ def facts(seen: Seen, now: int) -> Iterator[tuple[str, str]]:
         ("pool", _place(job)),
         ("counts", counts(job, seen.attempts, known)),
         ("snoozes", _snoozes(job, now)),
+        ("throttled", throttled_words(job)),
         ("debounced", _debounced(job)),
         ("limits", _limits(job, known)),
         ("observed", _observed(job)),

@@ -1,9 +1,9 @@
 """`jobpool top`: what runs, what waits and what died, as it happens.
 
-Threads (`watcher.py`) read the store (`reading.py`) into glances (`glance.py`, pure);
+Threads (`watcher.py`) read the store into glances (`monitoring.glance`, pure);
 keys change the view (`view.py`, pure); both together are drawn (`frame.py`, pure).
 Start with command.py.
 
-May import: cli.context, cli.flags, cli.jobs, cli.machine, cli.output, cli.terminal,
-core, operations, store.
+May import: cli.context, cli.flags, cli.jobs, cli.output, cli.terminal, core,
+monitoring, operations, store, words.
 """

@@ -11,16 +11,16 @@ import msgspec
 from jobpool.cli.context import now_ms, opened, own_sources
 from jobpool.cli.flags import store_flags
 from jobpool.cli.jobs.show.command import print_seen
-from jobpool.cli.jobs.show.reading import Seen
 from jobpool.cli.output import console
 from jobpool.cli.terminal.again import need_terminal
 from jobpool.cli.terminal.keys import Terminal
 from jobpool.cli.terminal.repaint import Canvas, drawn_line
 from jobpool.cli.watch.top.frame import LEAST_HEIGHT, LEAST_WIDTH, frame
-from jobpool.cli.watch.top.reading import Reader, count
 from jobpool.cli.watch.top.view import Open, Quit, View, press
 from jobpool.cli.watch.top.watcher import Watcher
 from jobpool.core.units import duration_s
+from jobpool.monitoring.glance.reading import Reader, count
+from jobpool.monitoring.looking.reading import Seen
 
 _EVERY_MIN_S = 0.1
 _MOVE_S = 1.0

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from rich.cells import chop_cells
 from rich.text import Text
 
-from jobpool.cli.output import pause_words
 from jobpool.cli.watch.top import panes
 from jobpool.cli.watch.top.cells import apart
-from jobpool.cli.watch.top.glance import Glance
 from jobpool.cli.watch.top.panes import Canvas
 from jobpool.cli.watch.top.view import (
     BINDINGS,
@@ -22,6 +20,8 @@ from jobpool.cli.watch.top.view import (
 )
 from jobpool.core.event_lines import iso_time
 from jobpool.core.safe_text import one_line
+from jobpool.monitoring.glance.glance import Glance
+from jobpool.words.pauses import pause_words
 
 _DEATHS_SHARE = 3
 """What died gets at most this fraction of the lines,"""
@@ -121,7 +121,7 @@ def _alarms(glance: Glance) -> Iterator[Text]:
             text = f"PAUSED: nothing starts  {one_line(words)}  jobpool resume --all"
             yield Text(text, style="bold yellow")
     for why in glance.silent:
-        yield Text(f"NOT ALIVE: {one_line(why)}", style="bold red")
+        yield Text(f"SILENT: {one_line(why)}", style="bold red")
     if not glance.alive and not glance.silent:
         yield Text("no supervisor is running", style="bold red")
     for one in glance.crashing:

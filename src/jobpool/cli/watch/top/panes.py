@@ -17,7 +17,6 @@ from jobpool.cli.watch.top.cells import (
     line,
     text,
 )
-from jobpool.cli.watch.top.glance import Glance, Host, PoolRow, Running
 from jobpool.cli.watch.top.view import (
     Pane,
     Rows,
@@ -30,6 +29,7 @@ from jobpool.cli.watch.top.view import (
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.core.safe_text import one_line
 from jobpool.core.units import show_duration, show_size
+from jobpool.monitoring.glance.glance import Glance, Host, PoolRow, Running
 from jobpool.store.records.reading import EndRow
 
 _LATE_SHARE = 0.8

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from jobpool.cli.watch.top.glance import Glance, PoolRow, Running
 from jobpool.core.safe_text import one_line
 from jobpool.core.units import show_duration
+from jobpool.monitoring.glance.glance import Glance, PoolRow, Running
 from jobpool.operations.action import Action
 from jobpool.operations.jobs import Cancel, Release, Retry
 from jobpool.operations.queue import Pause, Resume

@@ -16,12 +16,13 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
-from jobpool.cli.jobs.show.reading import Seen as SeenJob
-from jobpool.cli.jobs.show.reading import meant, read
-from jobpool.cli.watch.top.glance import Counts, Glance
-from jobpool.cli.watch.top.reading import Reader, count
+from jobpool.cli.jobs.show.meant import meant
 from jobpool.core.clock import SystemClock
 from jobpool.errors import JobpoolError, StoreError
+from jobpool.monitoring.glance.glance import Counts, Glance
+from jobpool.monitoring.glance.reading import Reader, count
+from jobpool.monitoring.looking.reading import Seen as SeenJob
+from jobpool.monitoring.looking.reading import read
 from jobpool.operations.action import Action, Done
 from jobpool.operations.jobs import JobsAction
 from jobpool.operations.operate import operate
@@ -143,7 +144,8 @@ class Watcher:
             self._opened_id = None
             self._put(said=str(exc))
             return None
-        return read(store, job, unredacted=False, with_payload=False)
+        now = SystemClock().utc_ms()
+        return read(store, job, now, unredacted=False, with_payload=False)
 
     def _answer(self, store: Store | None, wait_s: float) -> None:
         """Do what is asked for until it is time to read again; then at once."""

@@ -56,7 +56,7 @@ def is_again(lane: int) -> bool:
     return lane < 0
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def bucket_id(quota: str, value: str) -> int:
     """Return the bucket of one value of a quota, from 1 to 2**63 - 1."""
     return _id([quota, value])

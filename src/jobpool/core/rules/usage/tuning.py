@@ -120,9 +120,7 @@ def memory_proposal(counts: Mapping[int, Counts], now_bytes: float | None) -> Pr
         return msgspec.structs.replace(seen, verdict=Verdict.KEEP)
     if seen.p99_is_least:
         known = max(now_bytes or 0.0, seen.most / GROWTH)
-        return _judged(
-            seen, counts, rounded_size(max(_STEP * known, known + _STEP_BYTES))
-        )
+        return _judged(seen, counts, next_bytes(known))
     p99, p995, p997 = (_inner(counts, share) for share in (0.99, 0.995, 0.997))
     uneven = p995 >= UNEVEN * p99
     wanted = max(_MARGIN * p99, _MARGIN_TOP * p997)
@@ -134,6 +132,11 @@ def memory_proposal(counts: Mapping[int, Counts], now_bytes: float | None) -> Pr
         wanted = max(wanted, _FEW * seen.most)
     seen = msgspec.structs.replace(seen, uneven=uneven)
     return _judged(seen, counts, rounded_size(wanted))
+
+
+def next_bytes(now_bytes: float) -> float:
+    """Return the limit to try after one that was too low, if no more is known."""
+    return rounded_size(max(_STEP * now_bytes, now_bytes + _STEP_BYTES))
 
 
 def timeout_proposal(counts: Mapping[int, Counts], now_s: float | None) -> Proposal:

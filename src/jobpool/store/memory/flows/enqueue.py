@@ -40,8 +40,7 @@ class FlowEnqueueing(Enqueueing):
         wakes: bool = False,
     ) -> EnqueuedFlow:
         """See `Store.enqueue_flow`; a connection is always refused."""
-        if connection is not None:
-            raise self._no_connections()
+        self._database.refuse(connection)
         check_flow(flow)
         check_new_flow(flow)
         given = list(checked_members(flow, members))

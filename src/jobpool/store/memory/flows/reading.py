@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Collection
 from heapq import nsmallest
 
-from jobpool.core.jobs.flow import FlowState
+from jobpool.core.jobs.flow import FlowState, StepState
 from jobpool.core.jobs.job import JobState, says_erased
 from jobpool.core.jobs.ref import flow_id_of, flow_ref_of
 from jobpool.store.memory.database import MemoryDatabase, Session
 from jobpool.store.memory.tables.flows import Flow, Step
 from jobpool.store.memory.tables.rows import Row
 from jobpool.store.records.flows import (
+    AskRow,
     FlowDetail,
     FlowFilter,
     FlowRow,
@@ -28,7 +29,19 @@ class FlowReading:
     _database: MemoryDatabase
     _session: Session
 
-    def flows(self, which: FlowFilter, limit: int = 100) -> list[FlowRow]:
+    def open_flows(self) -> dict[str, int]:
+        """See `Store.open_flows`."""
+        with self._session.reading:
+            flows = self._database.flows.rows.values()
+            return dict(
+                Counter(
+                    flow.state.value for flow in flows if flow.finished_at_ms is None
+                )
+            )
+
+    def flows(
+        self, which: FlowFilter, limit: int = 100, before_id: int | None = None
+    ) -> list[FlowRow]:
         """See `Store.flows`."""
         with self._session.reading:
             found = sorted(
@@ -36,10 +49,43 @@ class FlowReading:
                     flow
                     for flow in self._database.flows.rows.values()
                     if _is_meant(flow, which)
+                    and (before_id is None or flow.id < before_id)
                 ),
                 key=lambda flow: -flow.id,
             )
             return [self._flow_row(flow) for flow in found[: max(0, limit)]]
+
+    def strays(self, limit: int = 100) -> list[int]:
+        """See `Store.strays`; no other program writes here."""
+        del limit
+        return []
+
+    def asks(self, limit: int = 100) -> list[AskRow]:
+        """See `Store.asks`."""
+        with self._session.reading:
+            rows, steps = self._database.flows.rows, self._database.steps
+            opened = [one for one in rows.values() if one.state is FlowState.OPEN]
+            found = [
+                AskRow(
+                    flow.id,
+                    flow.name,
+                    step.number,
+                    step.name,
+                    step.until_ms,
+                    flow_ref_of(flow.id, self._database.ref_key),
+                )
+                for flow in sorted(opened, key=lambda one: one.id)
+                for step in map(steps.__getitem__, flow.steps)
+                if step.external
+                and step.state is StepState.READY
+                and self._is_undecided(step)
+            ]
+        return found[:limit]
+
+    def _is_undecided(self, step: Step) -> bool:
+        jobs = self._database.jobs
+        rows = map(jobs.__getitem__, jobs.members.get(step.id, ()))
+        return any(row.finished_at_ms is None for row in rows)
 
     def flow(self, flow_id: int) -> FlowDetail | None:
         """See `Store.flow`."""

@@ -166,6 +166,8 @@ def lease_from(row: Row, held: Held) -> Lease:
         )
     if row.step is not None:
         lease = msgspec.structs.replace(lease, step=row.step)
+    if new.trace is not None:
+        lease = msgspec.structs.replace(lease, trace=new.trace)
     if row.attempt == 1:
         return lease
     spent = row.spent
@@ -251,6 +253,7 @@ def job_from(
         replays=row.replays,
         replaced_by=row.replaced_by,
         codec=new.codec,
+        throttles=0 if row.throttled is None else row.throttled.times,
         followed_by=followed_by,
     )
     if (shared := row.shared) is None:
@@ -265,10 +268,16 @@ def job_from(
     )
 
 
-def revived(row: Row, state: JobState, now_ms: int) -> Row:
-    """Return a job with fresh counters, due at *now_ms*."""
+def revived(
+    row: Row, state: JobState, now_ms: int, memory_bytes: int | None = None
+) -> Row:
+    """Return a job with fresh counters, due at *now_ms*, perhaps with a new limit."""
+    new = row.new
+    if memory_bytes is not None:
+        new = msgspec.structs.replace(new, memory_bytes=memory_bytes)
     fresh: Row = msgspec.structs.replace(
         row,
+        new=new,
         state=state,
         run_at_ms=now_ms,
         finished_at_ms=None,

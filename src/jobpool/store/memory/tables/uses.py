@@ -1,4 +1,4 @@
-"""What attempts have used, and how those ended that did not succeed."""
+"""What attempts have used, how they have ended, and what waits, counted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from jobpool.core.jobs.job import JobState
+from jobpool.store.memory.tables.jobs import JobTable
+from jobpool.store.memory.tables.ordered_set import id_of, oldest_ms, time_of
 from jobpool.store.memory.tables.rows import Row
-from jobpool.store.records.reading import DepthRow, EndRow, FigureRow, SampleRow
+from jobpool.store.records.reading import (
+    MINUTE_MS,
+    DepthRow,
+    EndRow,
+    FigureRow,
+    MinuteRow,
+    SampleRow,
+    StatRow,
+)
 from jobpool.store.records.runs import KindRecord
 
 ATTEMPTS_MAX = 1000
@@ -113,7 +123,75 @@ def ends_of(row: Row) -> Iterator[EndRow]:
         )
 
 
-def depths_of(rows: Iterable[Row]) -> list[DepthRow]:
+def minutes_of(rows: Iterable[Row], since_ms: int) -> list[MinuteRow]:
+    """Count what has ended by minute, from the one with a moment on."""
+    succeeded: Counter[int] = Counter()
+    failed: Counter[int] = Counter()
+    for row in rows:
+        if row.state is JobState.SUCCEEDED and row.finished_at_ms is not None:
+            succeeded[row.finished_at_ms // MINUTE_MS] += 1
+        failed.update(one.finished_at_ms // MINUTE_MS for one in ends_of(row))
+    return [
+        MinuteRow(minute=minute, succeeded=succeeded[minute], failed=failed[minute])
+        for minute in sorted({*succeeded, *failed})
+        if minute >= since_ms // MINUTE_MS
+    ]
+
+
+def stats_of(rows: Iterable[Row]) -> list[StatRow]:
+    """Return counts and mean times by pool, kind and stored state."""
+    groups: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.new.pool, row.new.kind, row.state.value].append(row)
+    return [
+        StatRow(
+            pool=pool,
+            kind=kind,
+            state=state,
+            jobs=len(of),
+            mean_wait_s=mean_of(
+                (row.begun.started_at_ms - row.run_at_ms) / 1000
+                for row in of
+                if row.begun.started_at_ms is not None
+            ),
+            mean_run_s=mean_of(
+                row.ended.duration_s for row in of if row.ended.duration_s is not None
+            ),
+        )
+        for (pool, kind, state), of in groups.items()
+    ]
+
+
+class Due(NamedTuple):
+    """Due jobs of a pool and kind."""
+
+    jobs: int
+    oldest_ms: int
+    """When the first of them was due."""
+
+    def plus(self, other: Due) -> Due:
+        """Return both together."""
+        return Due(self.jobs + other.jobs, min(self.oldest_ms, other.oldest_ms))
+
+
+def runnable_of(jobs: JobTable) -> dict[tuple[str, str], Due]:
+    """Return what is runnable, by pool and kind."""
+    queues = jobs.runnable.items()
+    return {of: Due(len(queue), oldest_ms(queue)) for of, queue in queues if queue}
+
+
+def overdue_of(jobs: JobTable, now_ms: int) -> dict[tuple[str, str], Due]:
+    """Return pending jobs whose time has come, by pool and kind."""
+    found: dict[tuple[str, str], Due] = {}
+    for rank in jobs.pending:
+        if (at_ms := time_of(rank)) <= now_ms:
+            new, one = jobs[id_of(rank)].new, Due(1, at_ms)
+            of = new.pool, new.kind
+            found[of] = found[of].plus(one) if of in found else one
+    return found
+
+
+def depths_of(rows: Iterable[Row], now_ms: int) -> list[DepthRow]:
     """Count jobs that have not ended, and those that people must look at."""
     found: Counter[tuple[str, str, str, str]] = Counter()
     for row in rows:
@@ -121,11 +199,17 @@ def depths_of(rows: Iterable[Row]) -> list[DepthRow]:
             new = row.new
             band = "low" if new.priority < 0 else "high"
             band = band if new.priority else "normal"
-            found[new.kind, new.pool, row.state.value, band] += 1
+            found[new.kind, new.pool, _state_now(row, now_ms), band] += 1
     return [
         DepthRow(kind=kind, pool=pool, state=state, band=band, jobs=jobs)
         for (kind, pool, state, band), jobs in sorted(found.items())
     ]
+
+
+def _state_now(row: Row, now_ms: int) -> str:
+    """Return the state of a job: it is runnable once its time has come."""
+    is_due = row.state is JobState.PENDING and row.run_at_ms <= now_ms
+    return (JobState.RUNNABLE if is_due else row.state).value
 
 
 def tenant_depths_of(rows: Iterable[Row]) -> list[tuple[str, str, int]]:

@@ -13,6 +13,7 @@ from jobpool.core.jobs.ref import flow_id_of, flow_ref_of
 from jobpool.store.operations.flows.rows import read_when
 from jobpool.store.operations.read import Reading
 from jobpool.store.records.flows import (
+    AskRow,
     FlowDetail,
     FlowFilter,
     FlowRow,
@@ -25,6 +26,9 @@ from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Row, Session
 from jobpool.store.statements.validation import clean_text, storable
 
+_ASKING_MAX = 1000
+"""So many open flows are looked at for steps that wait for somebody."""
+_STRAYS_MAX = 10_000
 _SPAN = 3
 """Columns of a span: the first job, when the first began, when the last ended."""
 
@@ -32,7 +36,9 @@ _SPAN = 3
 class FlowReading(Reading):
     """The part of the store that shows flows, beside everything else that reads."""
 
-    def flows(self, which: FlowFilter, limit: int = 100) -> list[FlowRow]:
+    def flows(
+        self, which: FlowFilter, limit: int = 100, before_id: int | None = None
+    ) -> list[FlowRow]:
         """See `Store.flows`."""
         texts = which.name, which.key, which.tenant
         if any(clean_text(text) != text for text in texts):
@@ -46,9 +52,26 @@ class FlowReading(Reading):
                 name=which.name,
                 key=which.key,
                 tenant=which.tenant,
+                before_id=None if before_id is None else storable(before_id),
                 limit=limit,
             )
             return self._flows_from(session, rows)
+
+    def strays(self, limit: int = 100) -> list[int]:
+        """See `Store.strays`."""
+        with self._database.reading() as session:
+            rows = session.rows("stray_jobs", most=_STRAYS_MAX, limit=limit)
+        return [job_id for (job_id,) in rows]
+
+    def asks(self, limit: int = 100) -> list[AskRow]:
+        """See `Store.asks`."""
+        with self._database.reading() as session:
+            rows = session.rows("asking_steps", most=_ASKING_MAX, limit=limit)
+            key = self._ref_key(session)
+        return [
+            AskRow._make((*row, "" if key is None else flow_ref_of(row[0], key)))
+            for row in rows
+        ]
 
     def flow(self, flow_id: int) -> FlowDetail | None:
         """See `Store.flow`."""

@@ -17,6 +17,7 @@ from jobpool.store.statements.rows import records
 from jobpool.store.statements.session import Database, Depth
 from jobpool.store.statements.validation import (
     ID_MAX,
+    check_memory_bytes,
     clean_text,
     is_id,
     pausable,
@@ -48,14 +49,22 @@ class Operating(Replaying, Restoring):
             session.run("end_waits", ids=wanted)
             return ended + session.run("request_cancel", ids=wanted)
 
-    def revive(self, ids: Iterable[int], states: Sequence[JobState]) -> int:
+    def revive(
+        self,
+        ids: Iterable[int],
+        states: Sequence[JobState],
+        memory_bytes: int | None = None,
+    ) -> int:
         """See `Store.revive`."""
+        check_memory_bytes(memory_bytes)
         known = [job_id for job_id in ids if is_id(job_id)]
         return self._with_repair(
-            lambda: self._revive(as_json(known), states), lambda _: known
+            lambda: self._revive(as_json(known), states, memory_bytes), lambda _: known
         )
 
-    def _revive(self, wanted: str, states: Sequence[JobState]) -> int:
+    def _revive(
+        self, wanted: str, states: Sequence[JobState], memory_bytes: int | None
+    ) -> int:
         with self._database.writing() as session:
             self._lock_again(session, wanted)
             now_ms = self._database.now_ms(session)
@@ -64,6 +73,7 @@ class Operating(Replaying, Restoring):
                 ids=wanted,
                 states=as_json(states),
                 now_ms=now_ms,
+                memory_bytes=memory_bytes,
             )
             if revived:
                 session.run("forget_misfits", ids=wanted)

@@ -21,6 +21,11 @@ class Restoring(ABC):
     def _raise_counters(self, session: Session, *, tokens: int, last_id: int) -> None:
         """Let tokens and ids continue after these; neither is ever lowered."""
 
+    def clock_ms(self) -> int:
+        """See `Store.clock_ms`."""
+        with self._database.reading() as session:
+            return self._database.now_ms(session)
+
     def position(self) -> Position:
         """See `Store.position`."""
         with self._database.reading() as session:

@@ -318,6 +318,7 @@ def _changed_row(job_id: int, job: NewJob, now_ms: int) -> tuple[Any, ...]:
         job.codec,
         job.lane,
         None if job.quota_values is None else encoded_values(job.quota_values),
+        job.trace,
     )
 
 

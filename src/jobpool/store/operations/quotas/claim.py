@@ -25,7 +25,7 @@ from jobpool.core.rules.quotas.breaker import Change
 from jobpool.core.rules.quotas.gcra import SLOW_MAX_S
 from jobpool.core.rules.quotas.rules import Rules, Use
 from jobpool.store.operations.quotas.buckets import Buckets, Charge
-from jobpool.store.operations.quotas.lanes import ClaimMemory, Lane, Lanes
+from jobpool.store.operations.quotas.lanes import LANES, ClaimMemory, Lane, Lanes
 from jobpool.store.operations.quotas.shares import Shares
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.rows import LeaseRow
@@ -209,6 +209,9 @@ class Claim:
     ) -> list[LeaseRow]:
         """Add jobs of lanes to the plain ones of a pool; take the permits of those.
 
+        A plain one waits while lanes of a higher priority may follow that were not
+        looked at, for as long as the turns last: the first may all be blocked.
+
         Args:
             asked: what is wanted.
             plain: jobs that no quota concerns, at most as many as wanted, in order.
@@ -218,29 +221,34 @@ class Claim:
             The first of all, in order.
         """
         pool, want, ahead = asked
-        picks = list(plain)
+        picks: list[LeaseRow] = []
+        rest, has_given = list(plain), False
         lane_of: dict[int, int] = {}
         for turn in range(TURNS):
             # What is leased ahead gets its share once, not half of what is left again.
-            left = max(0, want - ahead - len(picks)) if turn else want
-            lanes = self._next_lanes(pool, turn) if left > 0 else ()
+            left = max(0, want - len(picks) - (ahead if has_given else 0))
+            passed = self._lanes.passed
+            lanes = self._next_lanes(pool, turn, rest) if left > 0 else ()
             if not lanes:
                 break
-            asked = Asked(pool, left, 0 if turn else ahead)
-            allotted = self._allot(asked, [lane.state for lane in lanes])
+            asked = Asked(pool, left, 0 if has_given else min(ahead, left))
+            lowest = min((row.priority for row in plain), default=None)
+            allotted = self._allot(asked, [lane.state for lane in lanes], lowest)
             self._block(allotted.values())
             most = {one.lane: one.most for one in allotted.values() if one.most}
+            has_given |= bool(most)
+            if not most and self._lanes.passed == passed:
+                break  # they may not be leased ahead: the next turn would read the same
             rows = self._heads(most, lane_of)
             lane_of |= {row[0]: row[-1] for row in rows}
             fresh = read([row[:-1] for row in rows])
             states = self._lanes.states
-            if turn:
-                chosen = self._shares.sort(pool, fresh, lane_of, states)[:left]
-                picks += chosen
-            else:
-                ordered = self._shares.sort(pool, [*picks, *fresh], lane_of, states)
-                picks = ordered[:want]
-                chosen = [row for row in picks if row.id in lane_of]
+            due = [row for row in rest if not self._lanes.may_hide(pool, row.priority)]
+            ordered = self._shares.sort(pool, [*due, *fresh], lane_of, states)[:left]
+            picks += ordered
+            picked = {row.id for row in ordered}
+            rest = [row for row in rest if row.id not in picked]
+            chosen = [row for row in ordered if row.id in lane_of]
             taken = Counter(lane_of[row.id] for row in chosen)
             charges = {
                 lane: self._buckets.charge(self._lanes.states[lane].uses, jobs)
@@ -252,13 +260,16 @@ class Claim:
                 lane = lane_of[row.id]
                 self._charges[row.id] = charges[lane], allotted[lane].begin_within_s
         else:
-            self._lanes.is_short |= len(picks) < want - ahead
+            self._lanes.is_short |= len(picks) + len(rest) < want - ahead
+        picks += rest[: want - len(picks)]
         return self._shares.sort(pool, picks, lane_of, self._lanes.states)
 
-    def _allot(self, asked: Asked, lanes: Sequence[LaneState]) -> dict[int, Allotment]:
+    def _allot(
+        self, asked: Asked, lanes: Sequence[LaneState], lowest: int | None
+    ) -> dict[int, Allotment]:
         """Say what may be leased of lanes; in an aged pool, only what goes first."""
         pool, want, ahead = asked
-        lanes = self._shares.counted(pool, lanes, want)
+        lanes = self._shares.counted(lanes, want, lowest)
         by = self._buckets.states, want, ahead, self.now_ms
         found = {one.lane: one for one in allot(lanes, *by)}
         if not self._shares.reorders(pool):
@@ -309,14 +320,17 @@ class Claim:
     def _within_s(self, least_s: float | None) -> float | None:
         return None if least_s is None else least_s + self._slow_s
 
-    def _open(self, pool: str) -> Sequence[Lane]:
-        return self._lanes.open(pool, self.kinds[pool], self._wanted[pool])
+    def _next_lanes(
+        self, pool: str, turn: int, plain: Sequence[LeaseRow]
+    ) -> Sequence[Lane]:
+        """Return open lanes of a pool, with their buckets and themselves locked.
 
-    def _next_lanes(self, pool: str, turn: int) -> Sequence[Lane]:
-        """Return open lanes of a pool, with their buckets and themselves locked."""
+        As many as may be, if jobs wait for what may be found.
+        """
         lanes = None if turn else self._found.get(pool)
         if lanes is None:
-            lanes = self._open(pool)
+            want = LANES if turn and plain else self._wanted[pool]
+            lanes = self._lanes.open(pool, self.kinds[pool], want)
         self._buckets.lock(use for one in lanes for use in one.uses)
         known = [one for one in lanes if self._buckets.has(one.uses)]
         self._lanes.is_short |= len(known) < len(lanes)

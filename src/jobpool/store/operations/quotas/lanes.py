@@ -114,6 +114,8 @@ class Lanes:
         self._aged = aged_pools(rules)
         self._spent: set[int] = set()
         """Those that are left alone for the rest of this claim."""
+        self._lowest: dict[str, int] = {}
+        """By pool, the rank of the last lane that was looked at, if more may follow."""
 
     def take_turns(self, pools: Iterable[str]) -> None:
         """Wait for other claims of the fair ones of these pools."""
@@ -273,7 +275,20 @@ class Lanes:
         if self._rules.fair(pool):
             fair = self._shares.read(pool, rows, _most(want))
             return [self._lane(pool, one.row, one.share) for one in fair]
+        limit = _most(want) + len(self._spent)
+        self._lowest.pop(pool, None)
+        if len(rows) >= limit and not self._shares.reorders(pool):
+            *_, self._lowest[pool], _ = rows[-1]
         return [self._lane(pool, row) for row in rows if row[0] not in self._spent]
+
+    @property
+    def passed(self) -> int:
+        """How many lanes are left alone for the rest of this claim."""
+        return len(self._spent)
+
+    def may_hide(self, pool: str, priority: int) -> bool:
+        """Say whether lanes of a higher priority may follow that were not looked at."""
+        return priority < self._lowest.get(pool, priority)
 
     def to_lock(self, lanes: Iterable[Lane]) -> Query:
         """Return the query that locks lanes; give its rows to `locked`."""

@@ -210,14 +210,22 @@ class Shares:
         return [one for _, one in found[:most]]
 
     def counted(
-        self, pool: str, lanes: Sequence[LaneState], want: int
+        self, lanes: Sequence[LaneState], want: int, lowest: int | None
     ) -> Sequence[LaneState]:
-        """Return lanes with how many jobs they have, if a share could get too many.
+        """Return lanes with how many jobs they have, if one could be given too many.
 
-        What a share of a high priority is dealt and does not have would go to a lower
-        one, while others of the high one wait.
+        What a lane of a high rank is given and does not have would go to a lower one,
+        while others of the high one wait.
+
+        Args:
+            lanes: of one pool.
+            want: most jobs.
+            lowest: the least priority of jobs that no quota concerns; None: of none.
         """
-        if not self._rules.fair(pool) or len({one.rank for one in lanes}) <= 1:
+        ranks = Counter(one.rank for one in lanes)
+        shared = max((rank for rank, count in ranks.items() if count > 1), default=None)
+        least = min(ranks, default=0) if lowest is None else min(lowest, *ranks)
+        if shared is None or shared <= least:
             return lanes
         ids = as_json(one.id for one in lanes)
         jobs: dict[int, int] = dict(

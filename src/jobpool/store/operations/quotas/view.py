@@ -9,6 +9,7 @@ from jobpool.core.rules.quotas.allot import BucketState, LaneState, allot
 from jobpool.core.rules.quotas.gcra import returned
 from jobpool.core.rules.quotas.lanes import is_again
 from jobpool.core.rules.quotas.rules import Rules, Use
+from jobpool.store.records.jobs import HeldBack
 from jobpool.store.statements.limits import counted_from, values_from
 from jobpool.store.statements.parameters import as_json
 from jobpool.store.statements.session import Row, Session
@@ -78,6 +79,25 @@ def see(
 def states_of(seen: Mapping[int, Seen]) -> dict[int, BucketState]:
     """Return the states of buckets."""
     return {bucket: one.state for bucket, one in seen.items()}
+
+
+def held_in_lanes(
+    session: Session, laned: Mapping[str, Sequence[str]], now_ms: int
+) -> HeldBack | None:
+    """See `Store.held_back`; *laned* are the laned kinds by pool."""
+    asked = [
+        {"pool": pool, "kinds": as_json(set(kinds)), "now_ms": now_ms, "limit": 1}
+        for pool, kinds in laned.items()
+    ]
+    if not any(session.value("count_runnable", **given) for given in asked):
+        return None
+    ((has_lanes, has_buckets, _),) = session.rows("lanes_look")
+    is_open = any(session.rows("open_lanes", **given) for given in asked)
+    if has_lanes or has_buckets or is_open:
+        return HeldBack(0.0)  # such as what was handed back meanwhile
+    pairs = [(pool, kind) for pool, kinds in laned.items() for kind in kinds]
+    opens_ms = session.value("lanes_opening", kinds=as_json(pairs), limit=LANES)
+    return HeldBack(opens_ms and max(0.0, (opens_ms - now_ms) / 1000))
 
 
 def count_in_lanes(

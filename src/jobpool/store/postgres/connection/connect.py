@@ -9,7 +9,7 @@ import psycopg
 from psycopg.abc import RV, PQGen
 
 from jobpool.errors import StoreRefused, StoreUnavailable
-from jobpool.store.postgres.connection.errors import explain
+from jobpool.store.postgres.connection.errors import explain, explain_connect
 from jobpool.store.postgres.connection.session import Session, migrations_of
 from jobpool.store.postgres.connection.steps import at_once
 from jobpool.store.postgres.connection.url import Address
@@ -69,9 +69,9 @@ def connect(address: Address, patience_s: float) -> tuple[Session, bool]:
     connection = _open(address, patience_s)
     session = Session(connection, address.schema, address.shown)
     try:
-        version, standby, read_only, encoding, backend, is_plain = session.rows(
-            "about", schema=address.schema
-        )[0]
+        ((version, standby, read_only, encoding, backend, is_plain, _),) = session.rows(
+            "about", schema=address.schema, backend=connection.info.backend_pid
+        )
         _check(address, version, encoding, is_plain=is_plain)
         if standby or read_only:
             what = "a standby" if standby else "set to read-only"
@@ -95,7 +95,7 @@ def _open(address: Address, patience_s: float) -> BoundedConnection:
             address.conninfo, autocommit=True, **{**options, **_timeout_of(given)}
         )
     except psycopg.Error as error:
-        raise _connect_error(error, address.shown) from error
+        raise explain_connect(error, address.shown) from error
     except OSError as error:  # from this host's kernel, passed on by psycopg
         raise StoreUnavailable(
             f"the store {address.shown} could not be used ({error.strerror}): this "
@@ -108,28 +108,6 @@ def _open(address: Address, patience_s: float) -> BoundedConnection:
 def _timeout_of(given: dict[str, Any]) -> dict[str, Any]:
     asked = given.get("connect_timeout")
     return {} if asked is None else {"connect_timeout": asked}
-
-
-_TEXTS = (
-    ("password authentication failed", "28P01"),
-    ("no password supplied", "28P01"),
-    ("fe_sendauth", "28P01"),
-    ("pg_hba.conf", "28000"),
-    ("role ", "28000"),
-    ("database ", "3D000"),
-)
-
-
-def _connect_error(error: psycopg.Error, shown: str) -> Exception:
-    """Find the SQLSTATE of a failed login, which libpq reports as text only."""
-    text = str(error)
-    if (error.sqlstate is None and "FATAL" in text) or "fe_sendauth" in text:
-        for words, state in _TEXTS:
-            missing = words not in {"role ", "database "} or "does not exist" in text
-            if words in text and missing:
-                found = psycopg.errors.lookup(state)(text)
-                return explain(found, shown)
-    return explain(error, shown)
 
 
 def _refuse_reader(shown: str, what: str) -> NoReturn:

@@ -49,6 +49,8 @@ from jobpool.store.postgres.connection.url import Address
 from jobpool.store.statements import session as protocols
 from jobpool.store.statements.moment import Moment
 
+CANCEL_S = 1.0
+"""Longest wait for a query to be canceled."""
 DOUBT_S = 30.0
 """How long the outcome of a commit is asked for."""
 VACUUM_S_MAX = 86_400.0
@@ -66,6 +68,8 @@ class Database:
         address: the store's.
         clock: decides what is due; None: the server's own.
         patience_s: longest wait for an answer of the server.
+        reader: once it is open, the server refuses to change anything through it;
+            a pooler does not keep that.
 
     Attributes:
         is_pooled: a pooler is in between, so session state is not kept.
@@ -73,9 +77,15 @@ class Database:
     """
 
     def __init__(
-        self, address: Address, clock: Clock | None, patience_s: float
+        self,
+        address: Address,
+        clock: Clock | None,
+        patience_s: float,
+        *,
+        reader: bool = False,
     ) -> None:
         self.address = address
+        self._is_reader = reader
         self.is_pooled = False
         self.store_id = 0
         self._clock = clock
@@ -112,6 +122,21 @@ class Database:
             else:
                 make_tables(session)
             self.store_id = session.value("counter", name="store_id") or 0
+            self._restrict(session)
+
+    def _restrict(self, session: Session) -> None:
+        if self._is_reader and not self.is_pooled:
+            session.run("set_read_only")
+
+    def interrupt(self) -> None:
+        """End the query that another thread waits for; no transaction is ended."""
+        session = self._session
+        if session is None or self._owner is not None:
+            return
+        try:
+            session.connection.cancel_safe(timeout=CANCEL_S)
+        except psycopg.Error as error:
+            raise explain(error, session.place) from error
 
     def now_ms(self, session: protocols.Session, *, fresh: bool = False) -> int:
         """Return the store's clock: the server's, as of the transaction's beginning."""
@@ -354,7 +379,9 @@ class Database:
                     f"the connection to {self.address.shown} was lost within a "
                     "transaction; none of it happened. Try all of it again"
                 )
-            self._session, self.is_pooled = connect(self.address, self._patience_s)
+            session, self.is_pooled = connect(self.address, self._patience_s)
+            self._restrict(session)
+            self._session = session
         return self._session
 
     def close(self) -> None:
@@ -395,4 +422,5 @@ def _after_fork() -> None:
         database.start_anew_after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # on Windows nothing forks
+    os.register_at_fork(after_in_child=_after_fork)

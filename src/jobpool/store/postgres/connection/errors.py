@@ -99,6 +99,43 @@ _CLASSES: dict[str, _Known] = {
     ),
 }
 _LOST = "it does not answer; check that the server runs and can be reached from here"
+_REFUSES = "it answers, and takes no connection; what it has said stands before this"
+_TEXTS: tuple[tuple[str, str, str], ...] = (
+    ("password authentication failed", "", "28P01"),
+    ("no password supplied", "", "28P01"),
+    ("fe_sendauth", "", "28P01"),
+    ("pg_hba.conf", "", "28000"),
+    ("role ", "does not exist", "28000"),
+    ("database ", "does not exist", "3D000"),
+    ("remaining connection slots", "", "53300"),
+    ("too many clients", "", "53300"),
+    ("too many connections", "", "53300"),
+    ("no more connections allowed", "", "53300"),  # PgBouncer
+    ("starting up", "", "57P03"),
+    ("shutting down", "", "57P03"),
+    ("recovery mode", "", "57P03"),
+)
+"""What servers say to a connection that they do not take, with its SQLSTATE."""
+_NOT_REACHED = (
+    (
+        "failed to resolve host",
+        "no address is known for that host; check its name in the URL, and the DNS",
+    ),
+    (
+        "certificate",
+        (
+            "its certificate, or the one here, is refused; check sslrootcert, the "
+            "host's name and that none has expired"
+        ),
+    ),
+    (
+        "SSL",
+        (
+            "no encrypted connection came about; check sslmode in the URL, and `ssl` "
+            "and pg_hba.conf on the server"
+        ),
+    ),
+)
 
 
 def explain(error: psycopg.Error, place: str) -> StoreError | JobpoolBug:
@@ -128,6 +165,32 @@ def explain(error: psycopg.Error, place: str) -> StoreError | JobpoolBug:
         )
     kind, remedy = known
     return kind(f"the store {place} could not be used ({state}): {remedy}")
+
+
+def explain_connect(error: psycopg.Error, place: str) -> StoreError | JobpoolBug:
+    """Return the error to raise when there is no connection.
+
+    libpq reports what the server has said as text only, without its SQLSTATE.
+
+    Args:
+        error: as psycopg raised it.
+        place: the store's URL without a password.
+    """
+    text = str(error)
+    if error.sqlstate is not None:
+        return explain(error, place)
+    if has_answered := "FATAL" in text or "fe_sendauth" in text:
+        for words, more, state in _TEXTS:
+            if words in text and more in text:
+                return explain(psycopg.errors.lookup(state)(text), place)
+    remedy = _REFUSES if has_answered else _LOST
+    for words, found in _NOT_REACHED:
+        if words in text:
+            remedy = found
+            break
+    return StoreUnavailable(
+        f"the store {place} could not be used ({_line(error)}): {remedy}"
+    )
 
 
 def _line(error: psycopg.Error) -> str:

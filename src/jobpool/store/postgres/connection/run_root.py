@@ -20,7 +20,8 @@ def run_base(env: Mapping[str, str]) -> Path:
 
     Args:
         env: the environment. In this order: ``JOBPOOL_RUN_DIR``; systemd's
-            ``STATE_DIRECTORY``; ``XDG_STATE_HOME``; ``HOME``; else ``/var/tmp``.
+            ``STATE_DIRECTORY``; ``XDG_STATE_HOME``; ``HOME``; Windows'
+            ``LOCALAPPDATA``; else ``/var/tmp``.
     """
     if own := env.get(BASE_VARIABLE):
         return Path(own)
@@ -30,6 +31,8 @@ def run_base(env: Mapping[str, str]) -> Path:
         return Path(xdg, "jobpool")
     if home := env.get("HOME"):
         return Path(home, ".local", "state", "jobpool")
+    if local := env.get("LOCALAPPDATA"):
+        return Path(local, "jobpool")
     # Not /tmp: old files there may be cleaned up while the run is alive.
     return Path("/var/tmp", f"jobpool-{os.getuid()}")  # noqa: S108 - its own, by uid
 

@@ -65,3 +65,17 @@ ORDER BY 3 DESC
 -- name: deadlocks
 -- Of this database, since its statistics began.
 SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()
+
+-- name: little_work_mem
+-- For this transaction.
+SELECT set_config('work_mem', '64kB', true)
+
+-- name: spill
+-- Sorts more than that, so that the server writes it to a file; says how much.
+SELECT sum(length(filler))::bigint
+FROM (
+  SELECT repeat(md5(n::text), 64) AS filler
+  FROM generate_series(1, 256) AS n
+  ORDER BY n DESC
+  OFFSET 0
+) AS sorted

@@ -1,14 +1,19 @@
 -- Connections, transactions, and facts about the database.
 
 -- name: about
--- Facts about the server and the session, checked before they are used.
+-- Facts about the server and the session, checked before they are used. The session does
+-- not compile its statements, as in `begun`: also those outside of a transaction. Another
+-- process than the one that answered the login is a pooler's, whose sessions have others.
 SELECT
   current_setting('server_version_num')::integer,
   pg_is_in_recovery(),
   current_setting('transaction_read_only') = 'on',
   current_setting('server_encoding'),
   pg_backend_pid(),
-  quote_ident(%(schema)s::text) = %(schema)s::text
+  quote_ident(%(schema)s::text) = %(schema)s::text,
+  CASE
+    WHEN pg_backend_pid() = %(backend)s::integer THEN set_config('jit', 'off', false)
+  END
 
 -- name: now
 -- The store's clock: now() does not advance within a transaction.
@@ -21,7 +26,8 @@ BEGIN
 -- name: begun
 -- The store's clock, and settings for this transaction only: a session's settings would
 -- be lost behind a pooler. Our statements find rows by an index, whatever the statistics
--- say: the planner is offered nothing else.
+-- say: the planner is offered nothing else. What it has to do all the same, such as to read
+-- a table of three rows, counts as very expensive, and would be compiled each time (jit).
 --
 -- With the transaction's number, the timeline, and the start of the statistics, the
 -- outcome of a commit whose answer was lost can be found (outcome_of).
@@ -38,6 +44,7 @@ SELECT
     set_config('enable_bitmapscan', 'off', true),
     set_config('enable_hashjoin', 'off', true),
     set_config('enable_mergejoin', 'off', true),
+    set_config('jit', 'off', true),
     set_config('plan_cache_mode', 'force_generic_plan', true)
   )
 
@@ -232,6 +239,10 @@ SELECT greatest(c.reltuples, 0)::bigint, pg_table_size(c.oid)
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s::text AND c.relname = %(name)s::text
+
+-- name: set_read_only
+-- Of a connection that only reads: a mistake cannot change anything.
+SET default_transaction_read_only = on
 
 -- name: set_lock_timeout
 -- Whoever waits for a lock on a table makes all others wait behind it.

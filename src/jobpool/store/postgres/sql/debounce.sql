@@ -50,7 +50,9 @@ LEFT JOIN LATERAL (
 -- being leased until the commit.
 SELECT id, convert_to(state, 'UTF8')
 FROM jobpool.jobs
-WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+WHERE id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+)
   AND state || '' IN ('pending', 'waiting', 'runnable')
   AND attempt = 0 AND snoozes = 0
 FOR SHARE
@@ -58,8 +60,8 @@ FOR SHARE
 -- name: revise_jobs
 -- :rows holds [id, pool, priority, tenant, attempts, timeout, memory, when it is due or
 -- null: as before, how much later than its creation at most, when it expires, codec,
--- lane, quota values, payload first, length]. Returns the jobs that nothing has run of,
--- and their states: the others are left as they are.
+-- lane, quota values, trace, payload first, length]. Returns the jobs that nothing has run
+-- of, and their states: the others are left as they are.
 UPDATE jobpool.jobs AS j
 SET
   pool = new.value ->> 1,
@@ -78,8 +80,9 @@ SET
   codec = new.value ->> 10,
   lane = (new.value ->> 11)::bigint,
   quota_values = new.value ->> 12,
+  trace = new.value ->> 13,
   payload = substr(
-    %(blobs)s::bytea, (new.value ->> 13)::integer, (new.value ->> 14)::integer
+    %(blobs)s::bytea, (new.value ->> 14)::integer, (new.value ->> 15)::integer
   ),
   reason = NULL,
   state = CASE
@@ -88,6 +91,9 @@ SET
   END
 FROM jsonb_array_elements(%(rows)s::jsonb) AS new
 WHERE j.id = (new.value ->> 0)::bigint
+  AND j.id = ANY (
+    ARRAY(SELECT (value ->> 0)::bigint FROM jsonb_array_elements(%(rows)s::jsonb))
+  )
   AND j.state || '' IN ('pending', 'waiting', 'runnable')
   AND j.attempt = 0 AND j.snoozes = 0 AND j.key IS NULL
 RETURNING j.id, convert_to(j.state, 'UTF8')
@@ -96,7 +102,9 @@ RETURNING j.id, convert_to(j.state, 'UTF8')
 -- New jobs, before anybody sees them.
 UPDATE jobpool.jobs
 SET state = 'waiting'
-WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+WHERE id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+)
 
 -- name: note_debounced
 -- :rows holds [id, kind, unique text, until it starts, waits, replacements,
@@ -136,19 +144,20 @@ FROM jsonb_array_elements(%(rows)s::jsonb)
 
 -- name: waiting_texts
 -- Of jobs after an id that wait for a text, some: id, kind, text, and whether they need
--- not wait.
+-- not wait. Not by EXISTS: that may read all jobs, and remember who has a text.
 SELECT
   d.job_id,
   d.kind,
   d.unique_text,
-  NOT EXISTS (
+  (
     SELECT 1
     FROM jobpool.jobs AS h
     WHERE h.kind = d.kind AND h.unique_text = d.unique_text AND h.finished_at_ms IS NULL
-  )
-  OR NOT EXISTS (
+    LIMIT 1
+  ) IS NULL
+  OR (
     SELECT 1 FROM jobpool.jobs AS j WHERE j.id = d.job_id AND j.state || '' = 'waiting'
-  )
+  ) IS NULL
 FROM jobpool.debounced AS d
 WHERE d.waits AND d.job_id > %(after_id)s
 ORDER BY d.job_id

@@ -25,19 +25,24 @@ FROM (
 ) AS unfinished
 
 -- name: key_holders
--- The jobs that hold these keys: place in :rows, id, state, payload, codec.
+-- The jobs that hold these keys: place in :rows, id, state, payload, codec. Each is looked
+-- for alone: joined with a table that was never analyzed, all of it would be read.
 SELECT
   (wanted.place - 1)::integer,
-  j.id,
-  convert_to(j.state, 'UTF8'),
-  j.payload,
-  convert_to(j.codec, 'UTF8')
+  holder.id,
+  convert_to(holder.state, 'UTF8'),
+  holder.payload,
+  convert_to(holder.codec, 'UTF8')
 FROM jsonb_array_elements(%(rows)s::jsonb)
   WITH ORDINALITY AS wanted (value, place)
-JOIN jobpool.jobs AS j
-  ON j.kind = wanted.value ->> 0
-  AND j.key = wanted.value ->> 1
-WHERE j.key IS NOT NULL
+CROSS JOIN LATERAL (
+  SELECT j.id, j.state, j.payload, j.codec
+  FROM jobpool.jobs AS j
+  WHERE j.kind = wanted.value ->> 0
+    AND j.key = wanted.value ->> 1
+    AND j.key IS NOT NULL
+  LIMIT 1
+) AS holder
 
 -- name: unique_holders
 -- The unfinished jobs that hold these unique texts: place in :rows, id, state.
@@ -85,7 +90,7 @@ due AS MATERIALIZED (
 INSERT INTO jobpool.jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, run_at_ms, expires_at_ms,
-  payload, codec, lane, quota_values, created_at_ms
+  payload, codec, lane, quota_values, trace, created_at_ms
 )
 SELECT
   %(kind)s::text,
@@ -107,6 +112,7 @@ SELECT
   %(codec)s::text,
   %(lane)s::bigint,
   %(quota_values)s::text,
+  %(trace)s::text,
   now_ms
 FROM due
 ON CONFLICT DO NOTHING
@@ -128,7 +134,7 @@ stored AS (
   INSERT INTO jobpool.jobs (
     id, kind, pool, state, priority, key, unique_text, tenant,
     max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-    codec, lane, quota_values, payload
+    codec, lane, quota_values, trace, payload
   )
   SELECT
     id,
@@ -148,7 +154,8 @@ stored AS (
     value ->> 12,
     (value ->> 13)::bigint,
     value ->> 14,
-    substr(%(blobs)s::bytea, (value ->> 15)::integer, (value ->> 16)::integer)
+    value ->> 15,
+    substr(%(blobs)s::bytea, (value ->> 16)::integer, (value ->> 17)::integer)
   FROM fresh
   ORDER BY place
   ON CONFLICT DO NOTHING

@@ -49,7 +49,7 @@ FROM jsonb_array_elements(%(rows)s::jsonb)
 INSERT INTO jobpool.jobs (
   id, kind, pool, state, priority, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, lane, quota_values, payload, step, generation, added_by
+  codec, lane, quota_values, trace, payload, step, generation, added_by
 )
 SELECT
   nextval('jobpool.job_ids'),
@@ -67,10 +67,11 @@ SELECT
   value ->> 12,
   (value ->> 13)::bigint,
   value ->> 14,
-  substr(%(blobs)s::bytea, (value ->> 18)::integer, (value ->> 19)::integer),
-  (value ->> 15)::bigint,
-  (value ->> 16)::integer,
-  (value ->> 17)::bigint
+  value ->> 15,
+  substr(%(blobs)s::bytea, (value ->> 19)::integer, (value ->> 20)::integer),
+  (value ->> 16)::bigint,
+  (value ->> 17)::integer,
+  (value ->> 18)::bigint
 FROM (
   SELECT place, value
   FROM jsonb_array_elements(%(rows)s::jsonb) WITH ORDINALITY AS given (value, place)

@@ -152,7 +152,8 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step,
+  j.trace
 FROM jobpool.jobs AS j
 WHERE j.id = ANY (ARRAY(SELECT id FROM best)) AND j.state || '' = 'runnable'
 ORDER BY j.priority DESC, j.run_at_ms, j.id
@@ -239,7 +240,8 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step,
+  j.trace
 FROM jobpool.jobs AS j
 WHERE j.state = 'leased' AND j.supervisor = %(run_id)s
 ORDER BY j.id + 0

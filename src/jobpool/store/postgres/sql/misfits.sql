@@ -67,10 +67,11 @@ SET state = 'runnable', run_at_ms = %(now_ms)s
 WHERE id IN (SELECT id FROM waiting)
 
 -- name: misfits
--- How many unfinished jobs of each kind are misfits, and since when.
+-- How many unfinished jobs of each kind are misfits, and since when. Each is looked for
+-- alone, as in key_holders.
 SELECT j.pool, j.kind, count(DISTINCT j.id), min(m.since_ms)
 FROM jobpool.misfits AS m
-JOIN jobpool.jobs AS j ON j.id = m.job_id
+CROSS JOIN LATERAL (SELECT * FROM jobpool.jobs WHERE id = m.job_id LIMIT 1) AS j
 WHERE j.state || '' IN ('pending', 'runnable')
 GROUP BY j.pool, j.kind
 ORDER BY j.pool, j.kind

@@ -3,7 +3,7 @@
 -- name: get_job
 -- One job. What is not in the view: older code reads that by place.
 SELECT
-  r.*, j.replays, j.replaced_by, j.codec,
+  r.*, j.replays, j.replaced_by, j.codec, j.throttled,
   d.until_start, d.replacements, d.postponements, d.follows,
   (
     SELECT w.job_id
@@ -20,6 +20,10 @@ WHERE r.id = %(id)s
 -- name: get_payload
 -- Its arguments.
 SELECT payload FROM jobpool.jobs WHERE id = %(id)s
+
+-- name: get_trace
+-- In which trace context it was enqueued.
+SELECT trace FROM jobpool.jobs WHERE id = %(id)s
 
 -- name: get_attempts
 -- Its unsuccessful attempts, oldest first.
@@ -51,6 +55,7 @@ SELECT
   (SELECT j.replays FROM jobpool.jobs AS j WHERE j.id = r.id),
   (SELECT j.replaced_by FROM jobpool.jobs AS j WHERE j.id = r.id),
   (SELECT j.codec FROM jobpool.jobs AS j WHERE j.id = r.id),
+  (SELECT j.throttled FROM jobpool.jobs AS j WHERE j.id = r.id),
   d.until_start, d.replacements, d.postponements, d.follows,
   (
     SELECT w.job_id
@@ -73,9 +78,22 @@ WHERE id BETWEEN %(first_id)s AND %(last_id)s
   AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
   AND (%(pool)s::text IS NULL OR pool = %(pool)s::text)
   AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s::text)
+  AND (%(outcome)s::text IS NULL OR outcome = %(outcome)s::text)
+  AND (
+    %(error_class)s::text IS NULL
+    OR error_class = %(error_class)s::text
+    OR right(error_class, length(%(error_class)s::text) + 1)
+    = '.' || %(error_class)s::text
+  )
   AND (
     %(since_ms)s::bigint IS NULL
     OR coalesce(finished_at_ms, created_at_ms) >= %(since_ms)s::bigint
+  )
+  AND (
+    %(text)s::text IS NULL
+    OR strpos(key, %(text)s::text) > 0
+    OR strpos(tenant, %(text)s::text) > 0
+    OR strpos(reason, %(text)s::text) > 0
   )
 ORDER BY id DESC
 LIMIT %(limit)s
@@ -87,6 +105,7 @@ SELECT
   (SELECT j.replays FROM jobpool.jobs AS j WHERE j.id = r.id),
   (SELECT j.replaced_by FROM jobpool.jobs AS j WHERE j.id = r.id),
   (SELECT j.codec FROM jobpool.jobs AS j WHERE j.id = r.id),
+  (SELECT j.throttled FROM jobpool.jobs AS j WHERE j.id = r.id),
   d.until_start, d.replacements, d.postponements, d.follows,
   (
     SELECT w.job_id
@@ -102,27 +121,32 @@ LIMIT %(limit)s
 
 -- name: last_ends
 -- Attempts that did not succeed, column by column as in
--- jobpool.store.records.reading.EndRow.
+-- jobpool.store.records.reading.EndRow. Each job is looked for alone, as in key_holders.
 SELECT
   j.id, j.kind, j.pool, j.state, j.attempt,
   a.attempt, a.outcome, a.reason, a.error_class, a.finished_at_ms, a.duration_s,
   a.peak_rss_bytes
 FROM (SELECT * FROM jobpool.attempts ORDER BY id DESC LIMIT %(limit)s) AS a
-JOIN jobpool.jobs AS j ON j.id = a.job_id
+CROSS JOIN LATERAL (SELECT * FROM jobpool.jobs WHERE id = a.job_id LIMIT 1) AS j
 ORDER BY a.id DESC
 
--- name: ids_of_key
--- At most one of each kind.
-SELECT id
-FROM jobpool.jobs
-WHERE key = %(key)s::text
-
--- name: ids_of_flow
--- All of its members.
-SELECT j.id
-FROM jobpool.steps AS s
-INNER JOIN jobpool.jobs AS j ON s.id = j.step
-WHERE s.flow = %(flow)s
+-- name: ended_by_minute
+-- In each minute: jobs that have succeeded, and attempts that have not. Of the latter
+-- only so many are looked at: no index has their times.
+SELECT minute, sum(succeeded), sum(failed)
+FROM (
+  SELECT finished_at_ms / 60000 AS minute, count(*) AS succeeded, 0 AS failed
+  FROM jobpool.jobs
+  WHERE state = 'succeeded' AND finished_at_ms >= %(since_ms)s
+  GROUP BY finished_at_ms / 60000
+  UNION ALL
+  SELECT finished_at_ms / 60000, 0, count(*)
+  FROM (SELECT finished_at_ms FROM jobpool.attempts ORDER BY id DESC LIMIT %(failed_max)s) AS a
+  WHERE finished_at_ms >= %(since_ms)s
+  GROUP BY finished_at_ms / 60000
+) AS ended
+GROUP BY minute
+ORDER BY minute
 
 -- name: count_jobs
 -- As find_jobs.
@@ -140,9 +164,22 @@ WHERE id BETWEEN %(first_id)s AND %(last_id)s
   AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
   AND (%(pool)s::text IS NULL OR pool = %(pool)s::text)
   AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s::text)
+  AND (%(outcome)s::text IS NULL OR outcome = %(outcome)s::text)
+  AND (
+    %(error_class)s::text IS NULL
+    OR error_class = %(error_class)s::text
+    OR right(error_class, length(%(error_class)s::text) + 1)
+    = '.' || %(error_class)s::text
+  )
   AND (
     %(since_ms)s::bigint IS NULL
     OR coalesce(finished_at_ms, created_at_ms) >= %(since_ms)s::bigint
+  )
+  AND (
+    %(text)s::text IS NULL
+    OR strpos(key, %(text)s::text) > 0
+    OR strpos(tenant, %(text)s::text) > 0
+    OR strpos(reason, %(text)s::text) > 0
   )
 
 -- name: group_jobs
@@ -161,9 +198,22 @@ WHERE id BETWEEN %(first_id)s AND %(last_id)s
   AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
   AND (%(pool)s::text IS NULL OR pool = %(pool)s::text)
   AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s::text)
+  AND (%(outcome)s::text IS NULL OR outcome = %(outcome)s::text)
+  AND (
+    %(error_class)s::text IS NULL
+    OR error_class = %(error_class)s::text
+    OR right(error_class, length(%(error_class)s::text) + 1)
+    = '.' || %(error_class)s::text
+  )
   AND (
     %(since_ms)s::bigint IS NULL
     OR coalesce(finished_at_ms, created_at_ms) >= %(since_ms)s::bigint
+  )
+  AND (
+    %(text)s::text IS NULL
+    OR strpos(key, %(text)s::text) > 0
+    OR strpos(tenant, %(text)s::text) > 0
+    OR strpos(reason, %(text)s::text) > 0
   )
 GROUP BY kind, state, reason, outcome, error_class
 ORDER BY
@@ -207,7 +257,11 @@ SELECT
     AS band,
   count(*)
 FROM (
-  SELECT kind, pool, state, priority FROM jobpool.jobs WHERE state = 'pending'
+  SELECT
+    kind, pool,
+    CASE WHEN run_at_ms <= %(now_ms)s THEN 'runnable' ELSE state END AS state, priority
+  FROM jobpool.jobs
+  WHERE state = 'pending'
   UNION ALL
   SELECT kind, pool, state, priority FROM jobpool.jobs WHERE state = 'runnable'
   UNION ALL
@@ -254,23 +308,6 @@ FROM (
 ) AS newest
 WHERE place <= 1000
 ORDER BY kind, pool, id
-
--- name: get_waiting
--- The view, in order, with ages and pauses by the store's clock.
-SELECT
-  pool, kind, jobs, greatest(0, %(now_ms)s - oldest_run_at_ms::double precision) / 1000, known,
-  EXISTS (
-    SELECT 1
-    FROM jobpool.pauses AS p
-    WHERE (
-        (p.what = 'kind' AND p.name = o.kind)
-        OR (p.what = 'pool' AND p.name = o.pool)
-        OR p.what = 'store'
-      )
-      AND (p.until_ms IS NULL OR p.until_ms > %(now_ms)s)
-  )
-FROM jobpool.oldest_runnable AS o
-ORDER BY pool, kind
 
 -- name: get_kinds
 -- The view, in order. If any supervisor's jobs run at most once, it says so.
@@ -386,7 +423,8 @@ SET
   snoozed_since_ms = NULL,
   throttled = NULL,
   lane = abs(j.lane),
-  reset_attempt = j.attempt
+  reset_attempt = j.attempt,
+  memory_bytes = coalesce(%(memory_bytes)s::bigint, j.memory_bytes)
 FROM ranked
 WHERE j.id = ranked.id
   AND (

@@ -4,13 +4,19 @@
 -- Locked until the commit; rows that others hold are skipped.
 SELECT id
 FROM jobpool.jobs
-WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+WHERE id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+)
 ORDER BY id
 FOR UPDATE SKIP LOCKED
 
 -- name: next_jobs
--- The next step of a walk over all jobs.
-SELECT id FROM jobpool.jobs WHERE id > %(after)s ORDER BY id LIMIT %(limit)s
+-- The next step of a walk over all jobs. With both ends, as look_newest.
+SELECT id
+FROM jobpool.jobs
+WHERE id > %(after)s AND id <= 9223372036854775807
+ORDER BY id
+LIMIT %(limit)s
 
 -- name: due_jobs
 -- The jobs that promote_due changes.
@@ -31,9 +37,11 @@ SELECT
   duration_s, cpu_s, peak_rss_bytes,
   CASE WHEN progress IS NOT NULL THEN ''::bytea END,
   CASE WHEN checkpoint IS NOT NULL THEN ''::bytea END,
-  codec, lane, quota_values, throttled
+  codec, lane, quota_values, throttled, step
 FROM jobpool.jobs
-WHERE id IN (SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+WHERE id = ANY (
+  ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(%(ids)s::jsonb))
+)
 
 -- name: rewrite_job
 -- Every column; bytes are kept or set to NULL.
@@ -81,7 +89,8 @@ SET
   codec = %(codec)s,
   lane = %(lane)s,
   quota_values = %(quota_values)s,
-  throttled = %(throttled)s
+  throttled = %(throttled)s,
+  step = %(step)s
 WHERE id = %(id)s
 
 -- name: raw_runs

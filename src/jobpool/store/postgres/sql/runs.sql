@@ -102,7 +102,7 @@ SELECT id FROM jobpool.runs WHERE id = %(run_id)s FOR UPDATE
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1), application, app_version, limits
+  coalesce(format, 1), application, app_version, limits, leaving_at_ms IS NOT NULL
 FROM jobpool.runs AS r
 WHERE ended_at_ms IS NULL
   AND lease_until_ms <= %(now_ms)s
@@ -245,7 +245,7 @@ WHERE id = %(run_id)s AND ended_at_ms IS NULL
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1), application, app_version, limits
+  coalesce(format, 1), application, app_version, limits, leaving_at_ms IS NOT NULL
 FROM jobpool.runs
 WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id

@@ -93,10 +93,10 @@ WHERE job_id IN (
 )
 
 -- name: suspects
--- Unfinished jobs that are suspects.
+-- Unfinished jobs that are suspects; each is looked for alone, as in key_holders.
 SELECT s.job_id, j.kind, j.pool, j.state, s.since_ms
 FROM jobpool.suspects AS s
-JOIN jobpool.jobs AS j ON j.id = s.job_id
+CROSS JOIN LATERAL (SELECT * FROM jobpool.jobs WHERE id = s.job_id LIMIT 1) AS j
 WHERE j.state || '' IN ('pending', 'waiting', 'runnable', 'leased')
 ORDER BY s.job_id
 
@@ -189,7 +189,8 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step,
+  j.trace
 FROM jobpool.suspects AS s
 JOIN jobpool.jobs AS j ON j.id = s.job_id
 WHERE j.state || '' = 'runnable'

@@ -82,10 +82,16 @@ class Database:
         path: the file, absolute and without symbolic links.
         clock: decides what is due.
         writers: this process's writers' lock of the file.
+
+    Args:
+        path: the file.
+        clock: decides what is due.
+        reader: once it is open, SQLite refuses to change anything through it.
     """
 
-    def __init__(self, path: str, clock: Clock) -> None:
+    def __init__(self, path: str, clock: Clock, *, reader: bool = False) -> None:
         self.path = path
+        self._is_reader = reader
         self.clock = clock
         self.writers: WritersLock = share_lock(path)
         self._lock = threading.RLock()
@@ -120,6 +126,17 @@ class Database:
                     "the right file"
                 )
             migrate(session)
+            self._restrict(session)
+
+    def _restrict(self, session: Session) -> None:
+        if self._is_reader:
+            session.rows("set_query_only")
+
+    def interrupt(self) -> None:
+        """End the query that another thread waits for; no transaction is ended."""
+        session = self._session
+        if session is not None and self._owner is None:
+            session.connection.interrupt()
 
     @property
     def identity(self) -> Identity | None:
@@ -297,6 +314,7 @@ class Database:
         if not schema_version(session):
             session.connection.close()
             raise replaced(self.path)
+        self._restrict(session)
         self._session = session
         return session
 
@@ -389,4 +407,5 @@ def _after_fork() -> None:
         database.start_anew_after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # on Windows nothing forks
+    os.register_at_fork(after_in_child=_after_fork)

@@ -184,7 +184,7 @@ def _check_file(path: str) -> None:
 
 def _create(path: str) -> None:
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return  # Another process has just created it.
     except OSError as error:
@@ -193,7 +193,8 @@ def _create(path: str) -> None:
             "name another file"
         ) from error
     try:
-        os.fchmod(fd, 0o600)
+        if hasattr(os, "fchmod"):
+            os.fchmod(fd, 0o600)
     finally:
         os.close(fd)
 

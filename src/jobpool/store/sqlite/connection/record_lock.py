@@ -1,6 +1,6 @@
 """A POSIX record lock on a file that is granted in turn, with a timeout.
 
-Theory of operation. The kernel grants a record lock in the order of the waiters
+Theory of operation. POSIX's kernel grants a record lock in the order of the waiters
 (F_SETLKW), but has no timeout; polling has one, but starves next to a process that
 writes in a loop (measured with 4 writers: 1.4 s at worst, against 0.07 s in turn). So a
 free lock is taken at once; for a taken one a helper thread waits in the kernel while
@@ -19,13 +19,13 @@ file is opened only once, here. `write_lock` ensures that there is one caller at
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import threading
 import time
 from pathlib import Path
 
 from jobpool.errors import StoreUnavailable
+from jobpool.store.sqlite.connection import file_lock
 
 _AGAIN_S = 0.005
 
@@ -70,7 +70,7 @@ class RecordLock:
         # held.
         if self._fd is not None:
             try:
-                fcntl.lockf(self._fd, fcntl.LOCK_UN)
+                file_lock.drop(self._fd)
             except OSError:
                 # What was done under the lock is done; it has not failed.
                 self.close()
@@ -86,7 +86,7 @@ class RecordLock:
             helper = self._helper
             if helper is None:
                 fd = self._open()
-                if _try_lock(fd):
+                if file_lock.take(fd):
                     return True
                 helper = _Helper(self, fd)
                 try:
@@ -121,7 +121,7 @@ class RecordLock:
                 helper.is_done.set()
             else:
                 self._helper = None
-                fcntl.lockf(helper.fd, fcntl.LOCK_UN)
+                file_lock.drop(helper.fd)
 
     def failed(self, helper: _Helper) -> None:
         """Forget a helper that failed: the next caller tries again."""
@@ -132,9 +132,11 @@ class RecordLock:
     def _open(self) -> int:
         if self._fd is None:
             mode = Path(self._mode_of).stat().st_mode & 0o666
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
             self._fd = os.open(self.path, flags, mode)
             found = os.fstat(self._fd)
+            if not hasattr(os, "fchmod"):
+                return self._fd  # On Windows a file has its directory's rights.
             if found.st_mode & 0o666 != mode and found.st_uid == os.geteuid():
                 os.fchmod(self._fd, mode)  # Who may write the database may lock it.
         return self._fd
@@ -166,7 +168,7 @@ class _Helper(threading.Thread):
     def run(self) -> None:
         while True:
             try:
-                fcntl.lockf(self.fd, fcntl.LOCK_EX)
+                file_lock.wait_for(self.fd)
             except OSError as error:
                 # The kernel treats the threads of a process as one waiter, and so sees
                 # a false deadlock when threads of two processes lock two databases.
@@ -177,14 +179,3 @@ class _Helper(threading.Thread):
             else:
                 break
         self._lock.granted(self)
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        # POSIX allows either for a taken lock.
-        if error.errno not in {errno.EAGAIN, errno.EACCES}:
-            raise
-        return False
-    return True

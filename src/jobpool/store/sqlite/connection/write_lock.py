@@ -123,7 +123,8 @@ class _Registry:
 
 
 _REGISTRY = _Registry()
-os.register_at_fork(after_in_child=_REGISTRY.forget)
+if hasattr(os, "register_at_fork"):  # on Windows nothing forks
+    os.register_at_fork(after_in_child=_REGISTRY.forget)
 
 
 def share_lock(database: str) -> WritersLock:

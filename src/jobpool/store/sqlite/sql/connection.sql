@@ -29,6 +29,10 @@ PRAGMA wal_autocheckpoint = 4000
 -- read in the file: also old versions of a row, wherever it has moved within its page.
 PRAGMA secure_delete = ON
 
+-- name: set_query_only
+-- Of a connection that only reads: a mistake cannot change anything.
+PRAGMA query_only = ON
+
 -- name: truncate_log
 -- Copies the log's pages into the file, waits for readers of old ones, and empties it.
 PRAGMA wal_checkpoint(TRUNCATE)

@@ -33,7 +33,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 -- name: revise_jobs
 -- :rows holds [id, pool, priority, tenant, attempts, timeout, memory, when it is due or
 -- null: as before, how much later than its creation at most, when it expires, codec,
--- lane, quota values]. Returns the jobs that nothing has run of, and their states: the
+-- lane, quota values, trace]. Returns the jobs that nothing has run of, and their states: the
 -- others are left as they are.
 UPDATE jobpool_jobs
 SET
@@ -48,6 +48,7 @@ SET
   codec = new.codec,
   lane = new.lane,
   quota_values = new.quota_values,
+  trace = new.trace,
   reason = NULL,
   state = iif(new.due_ms IS NULL OR state = 'waiting', state, 'pending')
 FROM (
@@ -64,7 +65,8 @@ FROM (
     json_extract(value, '$[9]') AS expires_at_ms,
     json_extract(value, '$[10]') AS codec,
     json_extract(value, '$[11]') AS lane,
-    json_extract(value, '$[12]') AS quota_values
+    json_extract(value, '$[12]') AS quota_values,
+    json_extract(value, '$[13]') AS trace
   FROM json_each(:rows)
 ) AS new
 WHERE jobpool_jobs.id = new.id

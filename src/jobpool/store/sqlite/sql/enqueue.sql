@@ -70,7 +70,7 @@ WHERE ended_at_ms IS NULL AND coalesce(format, 1) < :format
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, lane, quota_values
+  codec, lane, quota_values, trace
 )
 SELECT
   json_extract(new.value, '$[0]'),
@@ -88,19 +88,20 @@ SELECT
   json_extract(new.value, '$[11]'),
   json_extract(new.value, '$[12]'),
   json_extract(new.value, '$[13]'),
-  json_extract(new.value, '$[14]')
+  json_extract(new.value, '$[14]'),
+  json_extract(new.value, '$[15]')
 FROM json_each(:rows) AS new
 ORDER BY new.key
 RETURNING +id
 
 -- name: insert_alike
 -- As insert_jobs, for :count jobs that only differ in their payloads: extracting
--- eighteen values per row costs more than storing it. No RETURNING, which costs another
+-- nineteen values per row costs more than storing it. No RETURNING, which costs another
 -- quarter: the ids follow highest_id, up to last_id.
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, lane, quota_values, step, generation, added_by
+  codec, lane, quota_values, trace, step, generation, added_by
 )
 WITH RECURSIVE place (number) AS (
   SELECT 1
@@ -110,7 +111,7 @@ WITH RECURSIVE place (number) AS (
 SELECT
   :kind, :pool, :state, :priority, :key, :unique_text, :tenant,
   :max_attempts, :timeout_s, :memory_bytes, :now_ms, :run_at_ms, :expires_at_ms,
-  :codec, :lane, :quota_values, :step, :generation, :added_by
+  :codec, :lane, :quota_values, :trace, :step, :generation, :added_by
 FROM place
 
 -- name: highest_id

@@ -12,6 +12,7 @@ WHERE state <> 'building'
   AND (:name IS NULL OR name = :name)
   AND (:key IS NULL OR key = :key)
   AND (:tenant IS NULL OR tenant = :tenant)
+  AND (:before_id IS NULL OR id < :before_id)
 ORDER BY id DESC
 LIMIT :limit
 
@@ -74,3 +75,52 @@ FROM (
 ) AS p
 INNER JOIN jobpool_job_records AS r ON p.id = r.id
 ORDER BY p.id
+
+-- name: asking_steps
+-- Of the oldest open flows, external steps that are ready and that nobody has decided.
+-- Their flow, its name, their number and name, when their time has run out.
+SELECT f.id, f.name, s.number, s.name, s.until_ms
+FROM (
+  SELECT id, name
+  FROM jobpool_flows
+  WHERE finished_at_ms IS NULL AND state = 'open'
+  ORDER BY id
+  LIMIT :most
+) AS f
+CROSS JOIN jobpool_steps AS s ON s.flow = f.id
+WHERE s.is_external = 1 AND s.state = 'ready' AND s.state IN ('closed', 'ready', 'skipping')
+  AND EXISTS (
+    SELECT 1
+    FROM jobpool_jobs AS j
+    WHERE j.step = s.id AND j.finished_at_ms IS NULL
+  )
+ORDER BY f.id, s.number
+LIMIT :limit
+
+-- name: stray_jobs
+-- Jobs that wait for nothing that is there: one for each step that is not, and those that
+-- wait neither for a step nor for a text. From step to step by the index of waiting jobs:
+-- of :most steps, and of as many jobs without.
+WITH RECURSIVE waited (step) AS (
+  SELECT (SELECT min(j.step) FROM jobpool_jobs AS j WHERE j.state = 'waiting')
+  UNION ALL
+  SELECT (
+    SELECT min(j.step) FROM jobpool_jobs AS j WHERE j.state = 'waiting' AND j.step > w.step
+  )
+  FROM waited AS w
+  WHERE w.step IS NOT NULL
+)
+SELECT (
+  SELECT j.id FROM jobpool_jobs AS j WHERE j.state = 'waiting' AND j.step = w.step LIMIT 1
+)
+FROM (SELECT step FROM waited LIMIT :most) AS w
+WHERE w.step IS NOT NULL
+  AND (SELECT 1 FROM jobpool_steps AS s WHERE s.id = w.step) IS NULL
+UNION ALL
+SELECT alone.id
+FROM (
+  SELECT j.id FROM jobpool_jobs AS j WHERE j.state = 'waiting' AND j.step IS NULL LIMIT :most
+) AS alone
+WHERE (SELECT 1 FROM jobpool_debounced AS d WHERE d.job_id = alone.id AND d.waits = 1) IS NULL
+ORDER BY 1
+LIMIT :limit

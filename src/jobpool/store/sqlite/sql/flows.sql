@@ -51,7 +51,7 @@ FROM json_each(:rows) AS new
 INSERT INTO jobpool_jobs (
   kind, pool, state, priority, key, unique_text, tenant,
   max_attempts, timeout_s, memory_bytes, created_at_ms, run_at_ms, expires_at_ms,
-  codec, lane, quota_values, step, generation, added_by
+  codec, lane, quota_values, trace, step, generation, added_by
 )
 SELECT
   json_extract(new.value, '$[0]'),
@@ -72,7 +72,8 @@ SELECT
   json_extract(new.value, '$[14]'),
   json_extract(new.value, '$[15]'),
   json_extract(new.value, '$[16]'),
-  json_extract(new.value, '$[17]')
+  json_extract(new.value, '$[17]'),
+  json_extract(new.value, '$[18]')
 FROM json_each(:rows) AS new
 ORDER BY new.key
 RETURNING +id

@@ -9,6 +9,24 @@ SELECT
   EXISTS (SELECT 1 FROM jobpool_bucket_notes),
   (SELECT min(open_at_ms) FROM jobpool_lanes WHERE open_at_ms > 0)
 
+-- name: lanes_opening
+-- :kinds holds [pool, kind]. When the first of their lanes opens by itself, among those
+-- that open next.
+SELECT min(l.open_at_ms)
+FROM (
+  SELECT pool, kind, open_at_ms
+  FROM jobpool_lanes
+  WHERE open_at_ms > 0
+  ORDER BY open_at_ms
+  LIMIT :limit
+) AS l
+WHERE EXISTS (
+  SELECT 1
+  FROM json_each(:kinds) AS known
+  WHERE json_extract(known.value, '$[0]') = l.pool
+    AND json_extract(known.value, '$[1]') = l.kind
+)
+
 -- name: find_stragglers
 -- :rows holds [pool, kind, priority, run_at, id]. The runnable jobs that follow in order,
 -- perhaps more than asked for; each with whether it is of a lane, and the next lower
@@ -304,7 +322,8 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step, j.lane
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step,
+  j.trace, j.lane
 FROM json_each(:ids) AS asked
 CROSS JOIN jobpool_jobs AS j
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id

@@ -80,7 +80,8 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step,
+  j.trace
 FROM (
   SELECT c.id, c.priority, c.run_at_ms
   FROM json_each(:kinds) AS known
@@ -184,7 +185,8 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step,
+  j.trace
 FROM jobpool_jobs AS j
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id
 WHERE j.state = 'leased' AND j.supervisor = :run_id

@@ -3,7 +3,7 @@
 -- name: get_job
 -- One job. What is not in the view: older code reads that by place.
 SELECT
-  r.*, j.replays, j.replaced_by, j.codec,
+  r.*, j.replays, j.replaced_by, j.codec, j.throttled,
   d.until_start, d.replacements, d.postponements, d.follows,
   (
     SELECT w.job_id
@@ -20,6 +20,10 @@ WHERE r.id = :id
 -- name: get_payload
 -- Its arguments.
 SELECT payload FROM jobpool_payloads WHERE job_id = :id
+
+-- name: get_trace
+-- In which trace context it was enqueued.
+SELECT trace FROM jobpool_jobs WHERE id = :id
 
 -- name: get_attempts
 -- Its unsuccessful attempts, oldest first.
@@ -51,6 +55,7 @@ SELECT
   (SELECT j.replays FROM jobpool_jobs AS j WHERE j.id = r.id),
   (SELECT j.replaced_by FROM jobpool_jobs AS j WHERE j.id = r.id),
   (SELECT j.codec FROM jobpool_jobs AS j WHERE j.id = r.id),
+  (SELECT j.throttled FROM jobpool_jobs AS j WHERE j.id = r.id),
   d.until_start, d.replacements, d.postponements, d.follows,
   (
     SELECT w.job_id
@@ -67,7 +72,17 @@ WHERE id BETWEEN :first_id AND :last_id
   AND (:kind IS NULL OR kind = :kind)
   AND (:pool IS NULL OR pool = :pool)
   AND (:tenant IS NULL OR tenant = :tenant)
+  AND (:outcome IS NULL OR outcome = :outcome)
+  AND (
+    :error_class IS NULL
+    OR error_class = :error_class
+    OR substr(error_class, -length(:error_class) - 1) = '.' || :error_class
+  )
   AND (:since_ms IS NULL OR coalesce(finished_at_ms, created_at_ms) >= :since_ms)
+  AND (
+    :text IS NULL
+    OR instr(key, :text) > 0 OR instr(tenant, :text) > 0 OR instr(reason, :text) > 0
+  )
 ORDER BY id DESC
 LIMIT :limit
 
@@ -78,6 +93,7 @@ SELECT
   (SELECT j.replays FROM jobpool_jobs AS j WHERE j.id = r.id),
   (SELECT j.replaced_by FROM jobpool_jobs AS j WHERE j.id = r.id),
   (SELECT j.codec FROM jobpool_jobs AS j WHERE j.id = r.id),
+  (SELECT j.throttled FROM jobpool_jobs AS j WHERE j.id = r.id),
   d.until_start, d.replacements, d.postponements, d.follows,
   (
     SELECT w.job_id
@@ -102,18 +118,23 @@ FROM (SELECT * FROM jobpool_attempts ORDER BY id DESC LIMIT :limit) AS a
 CROSS JOIN jobpool_jobs AS j ON j.id = a.job_id
 ORDER BY a.id DESC
 
--- name: ids_of_key
--- At most one of each kind.
-SELECT id
-FROM jobpool_jobs
-WHERE key = :key
-
--- name: ids_of_flow
--- All of its members.
-SELECT j.id
-FROM jobpool_steps AS s
-INNER JOIN jobpool_jobs AS j ON s.id = j.step
-WHERE s.flow = :flow
+-- name: ended_by_minute
+-- In each minute: jobs that have succeeded, and attempts that have not. Of the latter
+-- only so many are looked at: no index has their times.
+SELECT minute, sum(succeeded), sum(failed)
+FROM (
+  SELECT finished_at_ms / 60000 AS minute, count(*) AS succeeded, 0 AS failed
+  FROM jobpool_jobs
+  WHERE state = 'succeeded' AND finished_at_ms >= :since_ms
+  GROUP BY finished_at_ms / 60000
+  UNION ALL
+  SELECT finished_at_ms / 60000, 0, count(*)
+  FROM (SELECT finished_at_ms FROM jobpool_attempts ORDER BY id DESC LIMIT :failed_max)
+  WHERE finished_at_ms >= :since_ms
+  GROUP BY finished_at_ms / 60000
+)
+GROUP BY minute
+ORDER BY minute
 
 -- name: count_jobs
 -- As find_jobs.
@@ -125,7 +146,17 @@ WHERE id BETWEEN :first_id AND :last_id
   AND (:kind IS NULL OR kind = :kind)
   AND (:pool IS NULL OR pool = :pool)
   AND (:tenant IS NULL OR tenant = :tenant)
+  AND (:outcome IS NULL OR outcome = :outcome)
+  AND (
+    :error_class IS NULL
+    OR error_class = :error_class
+    OR substr(error_class, -length(:error_class) - 1) = '.' || :error_class
+  )
   AND (:since_ms IS NULL OR coalesce(finished_at_ms, created_at_ms) >= :since_ms)
+  AND (
+    :text IS NULL
+    OR instr(key, :text) > 0 OR instr(tenant, :text) > 0 OR instr(reason, :text) > 0
+  )
 
 -- name: group_jobs
 -- As find_jobs, most first.
@@ -137,7 +168,17 @@ WHERE id BETWEEN :first_id AND :last_id
   AND (:kind IS NULL OR kind = :kind)
   AND (:pool IS NULL OR pool = :pool)
   AND (:tenant IS NULL OR tenant = :tenant)
+  AND (:outcome IS NULL OR outcome = :outcome)
+  AND (
+    :error_class IS NULL
+    OR error_class = :error_class
+    OR substr(error_class, -length(:error_class) - 1) = '.' || :error_class
+  )
   AND (:since_ms IS NULL OR coalesce(finished_at_ms, created_at_ms) >= :since_ms)
+  AND (
+    :text IS NULL
+    OR instr(key, :text) > 0 OR instr(tenant, :text) > 0 OR instr(reason, :text) > 0
+  )
 GROUP BY kind, state, reason, outcome, error_class
 ORDER BY jobs DESC, kind, state, reason, outcome, error_class
 
@@ -174,7 +215,9 @@ SELECT
     AS band,
   count(*)
 FROM (
-  SELECT kind, pool, state, priority FROM jobpool_jobs WHERE state = 'pending'
+  SELECT kind, pool, iif(run_at_ms <= :now_ms, 'runnable', state) AS state, priority
+  FROM jobpool_jobs
+  WHERE state = 'pending'
   UNION ALL
   SELECT kind, pool, state, priority FROM jobpool_jobs WHERE state = 'runnable'
   UNION ALL
@@ -222,23 +265,6 @@ FROM (
 JOIN jobpool_payloads AS p ON p.job_id = newest.id
 WHERE place <= 1000
 ORDER BY kind, pool, id
-
--- name: get_waiting
--- The view, in order, with ages and pauses by the store's clock.
-SELECT
-  pool, kind, jobs, max(0, :now_ms - oldest_run_at_ms) / 1000.0, known,
-  EXISTS (
-    SELECT 1
-    FROM jobpool_pauses AS p
-    WHERE (
-        (p.what = 'kind' AND p.name = o.kind)
-        OR (p.what = 'pool' AND p.name = o.pool)
-        OR p.what = 'store'
-      )
-      AND (p.until_ms IS NULL OR p.until_ms > :now_ms)
-  )
-FROM jobpool_oldest_runnable AS o
-ORDER BY pool, kind
 
 -- name: get_kinds
 -- The view, in order. If any supervisor's jobs run at most once, it says so.
@@ -308,7 +334,8 @@ SET
   snoozed_since_ms = NULL,
   throttled = NULL,
   lane = abs(lane),
-  reset_attempt = attempt
+  reset_attempt = attempt,
+  memory_bytes = coalesce(:memory_bytes, memory_bytes)
 WHERE id IN (SELECT value FROM json_each(:ids))
   AND +state IN (SELECT value FROM json_each(:states))
   AND +state IN ('pending', 'dead', 'quarantined', 'canceled')

@@ -24,7 +24,7 @@ SELECT
   duration_s, cpu_s, peak_rss_bytes,
   CASE WHEN typeof(progress) = 'blob' THEN x'' ELSE progress END,
   CASE WHEN typeof(checkpoint) = 'blob' THEN x'' ELSE checkpoint END,
-  codec, lane, quota_values, throttled
+  codec, lane, quota_values, throttled, step
 FROM jobpool_jobs
 WHERE id IN (SELECT value FROM json_each(:ids))
 
@@ -74,7 +74,8 @@ SET
   codec = :codec,
   lane = :lane,
   quota_values = :quota_values,
-  throttled = :throttled
+  throttled = :throttled,
+  step = :step
 WHERE id = :id
 
 -- name: raw_runs

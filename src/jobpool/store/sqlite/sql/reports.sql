@@ -1,4 +1,4 @@
--- What supervisors report of themselves.
+-- What supervisors report of themselves; what is due, and what it has waited for.
 
 -- name: put_report
 -- The newest one of a run.
@@ -72,3 +72,39 @@ FROM jobpool_waits
 WHERE slot_ms >= :from_ms
 GROUP BY kind, pool, cause
 ORDER BY job_s DESC, kind, pool, cause
+
+-- name: get_overdue
+-- Jobs whose time has come, but that no supervisor has made runnable: a range of an index,
+-- empty while one runs.
+SELECT pool, kind, count(*)
+FROM jobpool_jobs
+WHERE state = 'pending' AND run_at_ms <= :now_ms
+GROUP BY pool, kind
+
+-- name: get_waiting
+-- The view, in order, with what get_overdue counts, and with ages and pauses by the
+-- store's clock.
+SELECT
+  pool, kind, sum(jobs), max(0, :now_ms - min(oldest_run_at_ms)) / 1000.0, max(known),
+  EXISTS (
+    SELECT 1
+    FROM jobpool_pauses AS p
+    WHERE (
+        (p.what = 'kind' AND p.name = o.kind)
+        OR (p.what = 'pool' AND p.name = o.pool)
+        OR p.what = 'store'
+      )
+      AND (p.until_ms IS NULL OR p.until_ms > :now_ms)
+  )
+FROM (
+  SELECT pool, kind, jobs, oldest_run_at_ms, known FROM jobpool_oldest_runnable
+  UNION ALL
+  SELECT
+    j.pool, j.kind, count(*), min(j.run_at_ms),
+    EXISTS (SELECT 1 FROM jobpool_kinds AS k WHERE k.kind = j.kind)
+  FROM jobpool_jobs AS j
+  WHERE j.state = 'pending' AND j.run_at_ms <= :now_ms
+  GROUP BY j.pool, j.kind
+) AS o
+GROUP BY pool, kind
+ORDER BY pool, kind

@@ -93,7 +93,7 @@ WHERE id = :run_id AND ended_at_ms IS NULL
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1), application, app_version, limits
+  coalesce(format, 1), application, app_version, limits, leaving_at_ms IS NOT NULL
 FROM jobpool_runs AS r
 WHERE ended_at_ms IS NULL
   AND lease_until_ms <= :now_ms
@@ -149,7 +149,7 @@ WHERE id = :run_id AND ended_at_ms IS NULL
 SELECT
   id, host, boot_id, pid, pid_namespace, version, pools,
   started_at_ms, heartbeat_at_ms, lease_until_ms, ended_at_ms,
-  coalesce(format, 1), application, app_version, limits
+  coalesce(format, 1), application, app_version, limits, leaving_at_ms IS NOT NULL
 FROM jobpool_runs
 WHERE ended_at_ms IS NULL
 ORDER BY started_at_ms, id

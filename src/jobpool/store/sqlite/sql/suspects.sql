@@ -174,7 +174,8 @@ SELECT
   j.failures, j.crashes, j.interruptions, j.recoveries, j.throttled,
   j.reset_attempt, j.expires_at_ms, j.token, j.leased_at_ms,
   j.snoozes, j.snoozed_since_ms,
-  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step
+  j.priority, j.key, j.tenant, j.codec, j.tick, j.run_at_ms, j.step,
+  j.trace
 FROM jobpool_suspects AS s
 CROSS JOIN jobpool_jobs AS j ON j.id = s.job_id
 LEFT JOIN jobpool_payloads AS p ON p.job_id = j.id

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 import msgspec
 
 from jobpool.core.config.settings import KeepOutput
-from jobpool.core.jobs.job import JobState, Settlement
+from jobpool.core.jobs.job import JobState, NewJob, Settlement
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.jobs.trace import TraceContext
 from jobpool.core.rules.lifecycle import Ending, account
 from jobpool.sandbox.protocol.messages import Done
 from jobpool.supervisor.machine.attempts.completions import Completions
@@ -64,7 +65,8 @@ class Accounting:
         accounted = account(lease, job.policy, ending, now_ms=now_ms)
         settlement = _timed(accounted, job, done, step, slot.app_version)
         if done is not None and done.added and settlement.state is JobState.SUCCEEDED:
-            settlement = msgspec.structs.replace(settlement, added=tuple(done.added))
+            added = tuple(_within(job.trace, one) for one in done.added)
+            settlement = msgspec.structs.replace(settlement, added=added)
         if ending.evidence.output and step.registry is not None:
             settlement = _keeping(step.registry.keep_output(lease.kind), settlement)
         waits = claimed = done is not None and done.completed
@@ -92,13 +94,9 @@ class Accounting:
             pool.polling.expect(step.now_s + settlement.delay_ms / 1000)
         output = ending.evidence.output
         if output and lease.codec is None:
-            step.report(notices.job_output(step.now_ms, lease, slot.name, output))
+            step.report(notices.job_output(step.now_ms, job, slot.name, output))
         if not waits:
-            step.report(
-                notices.attempt_ended(
-                    step.now_ms, job, slot.name, settlement, counts=step.counts
-                )
-            )
+            step.report(notices.attempt_ended(step, job, slot.name, settlement))
 
 
 def of_done(job: Assigned, done: Done, step: Step) -> tuple[float, float]:
@@ -107,6 +105,14 @@ def of_done(job: Assigned, done: Done, step: Step) -> tuple[float, float]:
     began_s = min(max(job.sent_s, done.began_s), now_s)
     ended_s = min(began_s + done.duration_s, now_s)
     return began_s + job.slept_s, ended_s + step.slept_s
+
+
+def _within(trace: TraceContext | None, added: NewJob) -> NewJob:
+    """Return a job that an attempt has added, in the attempt's trace."""
+    if trace is None or added.trace is not None:
+        return added
+    traced: NewJob = msgspec.structs.replace(added, trace=trace.text)
+    return traced
 
 
 def _keeping(keep: KeepOutput, settlement: Settlement) -> Settlement:

@@ -86,8 +86,4 @@ class Completions:
                 settlement, state=JobState.SUCCEEDED, outcome=Outcome.SUCCEEDED
             )
         step = self._step
-        step.report(
-            notices.attempt_ended(
-                step.now_ms, job, slot_name, settlement, counts=step.counts
-            )
-        )
+        step.report(notices.attempt_ended(step, job, slot_name, settlement))

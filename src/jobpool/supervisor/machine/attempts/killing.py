@@ -100,6 +100,7 @@ class Killing:
                     soft_bytes=job.limits.memory_soft_bytes or 0,
                     memory_bytes=job.limits.memory_bytes,
                     raised=raises,
+                    trace_id=job.trace_id,
                 )
             )
         if raises:

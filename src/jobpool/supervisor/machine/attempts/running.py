@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from jobpool.core.jobs.job import Start
+from jobpool.core.jobs.trace import UNRECORDED
 from jobpool.errors import JobpoolBug, UsageError
 from jobpool.sandbox.protocol.messages import Answer, Ask, Done, RunJob
 from jobpool.sandbox.protocol.verdict import Kill, KillReason, verdict_of_done
@@ -31,12 +32,19 @@ from jobpool.supervisor.machine.attempts.idle import IDLED_MAX_S, IdleChildren
 from jobpool.supervisor.machine.attempts.killing import Killing, expect_frame
 from jobpool.supervisor.machine.attempts.progress import ProgressReports
 from jobpool.supervisor.machine.registry import Registry
+from jobpool.supervisor.machine.state import details
+from jobpool.supervisor.machine.state.notices import waited_s
 from jobpool.supervisor.machine.state.slot import Assigned, Slot, SlotState
 from jobpool.supervisor.machine.state.step import Step
 
 ASKS_MAX = 8
 """Most unanswered requests of a child: it makes one at a time, but an exception may
 make it leave a few behind."""
+NO_READING = (
+    "a handler of a pool with sandbox = strict cannot read jobs: what others have "
+    "returned is kept from it. Pass it what it needs as arguments, or run it in "
+    "another pool"
+)
 
 
 class Running:
@@ -73,8 +81,10 @@ class Running:
     def assign(self, slot: Slot, jobs: Sequence[Assigned]) -> None:
         """Send jobs to an idle slot, or ahead to a busy one."""
         had, now_s = len(slot.queue), self._step.now_s
+        trace_of, tracer = self._step.trace_of, self._step.tracer
         for seq, job in enumerate(jobs, slot.seq + 1):
             job.seq, job.sent_s = seq, now_s
+            job.trace = trace_of(job.lease)
         slot.seq += len(jobs)
         slot.add(jobs)
         if not had:
@@ -82,7 +92,8 @@ class Running:
             self.attend()  # its limits are set before it can begin
         elif had == 1:  # now there is one to recall
             self._set_deadline(slot)
-        self._step.assign(slot, map(_run_job, jobs))
+        untraced = None if tracer is None else UNRECORDED
+        self._step.assign(slot, [run_job(job, untraced) for job in jobs])
 
     def recalled(self, slot: Slot, event: inp.Recalled) -> list[Assigned]:
         """Take recalled jobs out of a slot's queue: its child can never begin them."""
@@ -129,7 +140,10 @@ class Running:
 
     def _begin(self, slot: Slot, job: Assigned) -> None:
         slot.become(SlotState.BUSY)
-        job.started_s = job.beat_s = self._step.now_s
+        step = self._step
+        job.started_s = job.beat_s = step.now_s
+        if step.details and job.lease.schedule is not None:
+            step.report(details.tick_begun(step.now_ms, job.lease, step.registry))
         # The next job has waited since it was sent, however soon earlier ones ended.
         since_s = slot.queue[1].sent_s if len(slot.queue) > 1 else job.started_s
         slot.recall_s = since_s + RECALL_AFTER_S
@@ -164,6 +178,7 @@ class Running:
                 slot, "jobs added to the flow of a job in none", KillReason.PROTOCOL
             )
             return
+        job.reports = done.reports
         self._accounting.ends.left(slot, job.lease.kind, done.rss_bytes)
         slot.jobs, slot.idled_s, slot.ended_token = slot.jobs + 1, 0.0, done.token
         slot.cpu_s += done.cpu_s
@@ -257,8 +272,8 @@ class Running:
         self._step.wake_slot_at(slot, next_moment(slot, self._step.now_s))
 
 
-def _run_job(job: Assigned) -> RunJob:
-    """Return what the child is to run."""
+def run_job(job: Assigned, untraced: str | None) -> RunJob:
+    """Return what the child is to run; *untraced*: instead of a trace context."""
     lease, limits = job.lease, job.limits
     # Positional: Python makes a dict of more than 15 keywords before it calls.
     return RunJob(
@@ -285,6 +300,9 @@ def _run_job(job: Assigned) -> RunJob:
         schedule=lease.schedule,
         snoozes=lease.snoozes,
         is_member=lease.step is not None,
+        trace=untraced if job.trace is None else job.trace.text,
+        pool=lease.pool,
+        waited_s=waited_s(job, job.sent_s),
     )
 
 
@@ -307,9 +325,7 @@ def _of_ask(slot: Slot, ask: Ask, registry: Registry | None) -> cmd.Enqueue | cm
         ask.ask,
         None,
         error_class=UsageError.__name__,
-        error="a handler of a pool with sandbox = strict cannot read jobs: what others "
-        "have returned is kept from it. Pass it what it needs as arguments, or run it "
-        "in another pool",
+        error=NO_READING,
     )
     return cmd.Send(slot.number, refusal)
 

@@ -208,7 +208,8 @@ class Dispatcher:
                 more_likely=got[name] >= asked or self._hinted,
                 next_due_in_s=event.batch.next_due_in_s,
             )
-            if has_more or got[name] or pool.backlog or pool.busy:
+            left_out = pool.late_kinds(self._asked_s)  # for a moment
+            if has_more or got[name] or pool.backlog or pool.busy or left_out:
                 self._dry.discard(name)
             else:
                 self._dry.add(name)

@@ -194,6 +194,15 @@ class Loading:
         )
 
 
+_OF_THE_START = {
+    "alerts": "[alerts]",
+    "metrics_listen": "[metrics] listen",
+    "traces_otlp": "[traces] otlp",
+    "sentry": "[sentry]",
+}
+"""What those use who are beside a supervisor from its start on, by field."""
+
+
 def settings_to_reload(old: Settings, reread: Callable[[], Settings]) -> Settings:
     """Read the settings again.
 
@@ -204,6 +213,20 @@ def settings_to_reload(old: Settings, reread: Callable[[], Settings]) -> Setting
     if problem := reload_problem(old, new):
         raise ConfigError(f"{problem}; fix it, or restart")
     return new
+
+
+def await_restart(first: Settings, new: Settings) -> tuple[str, ...]:
+    """Return which new settings no reload takes: whoever uses them began with others.
+
+    Args:
+        first: those of the start.
+        new: those that were just read.
+    """
+    return tuple(
+        name
+        for field, name in _OF_THE_START.items()
+        if getattr(first, field) != getattr(new, field)
+    )
 
 
 def reload_problem(old: Settings, new: Settings) -> str | None:

@@ -61,12 +61,14 @@ class Reports:
             self._step.out.append(cmd.Report(report))
 
     def _report_of(self, event: inp.HostSeen) -> RunReport:
+        registry = self._step.registry
         return RunReport(
             pools={name: self._pool(pool) for name, pool in self._pools.items()},
             kinds=self._kinds(),
             host=event.host,
             store=event.store,
             memory=self._memory.report(),
+            fixed_memory=() if registry is None else registry.fixed_memory(),
         )
 
     def _figures(self, report: RunReport) -> SupervisorFigures:
@@ -81,6 +83,7 @@ class Reports:
         )
 
     def _pool(self, pool: Pool) -> PoolReport:
+        limits = pool.settings.limits
         return PoolReport(
             size=pool.size,
             busy=pool.busy,
@@ -88,6 +91,7 @@ class Reports:
             why=pool.why,
             holds=what_shuts(self._gates, pool),
             own_import=pool.own_import,
+            memory_max_bytes=limits.memory_max_bytes or limits.memory_growth_max_bytes,
         )
 
     def _kinds(self) -> dict[str, KindReport]:

@@ -9,7 +9,7 @@ from jobpool.core.application.codec import is_encoded
 from jobpool.core.config.settings import Settings
 from jobpool.core.config.store_url import without_password
 from jobpool.core.events.event import Event
-from jobpool.core.events.figures import AttemptsSucceeded
+from jobpool.core.events.figures import AttemptsSucceeded, AttemptTraced
 from jobpool.core.events.jobs import (
     JobDead,
     JobEnded,
@@ -24,6 +24,7 @@ from jobpool.core.isolation.cgroups import Controls
 from jobpool.core.jobs.application_frame import own_frame
 from jobpool.core.jobs.job import Evidence, JobState, Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.jobs.trace import TraceContext, Tracer, read_trace
 from jobpool.core.rules.limits import Effective
 from jobpool.core.safe_text import message_line
 from jobpool.core.units import show_duration
@@ -31,7 +32,9 @@ from jobpool.errors import JobpoolBug
 from jobpool.sandbox.protocol.verdict import signal_name
 from jobpool.store.records.runs import Run
 from jobpool.supervisor.machine.inputs import ChildExited
+from jobpool.supervisor.machine.state import details
 from jobpool.supervisor.machine.state.slot import Assigned
+from jobpool.supervisor.machine.state.step import Step
 
 OUTPUT_LINES_MAX = 200
 """Most lines logged of one attempt's output; the others are counted."""
@@ -68,6 +71,7 @@ def attempt_succeeded(
         max_attempts=lease.max_attempts or job.policy.max_attempts,
         duration_s=evidence.duration_s,
         peak_rss_bytes=evidence.peak_rss_bytes,
+        trace_id=job.trace_id,
     )
 
 
@@ -84,19 +88,18 @@ def waited_s(job: Assigned, began_s: float) -> float:
 
 
 def attempt_ended(
-    at_ms: int,
-    job: Assigned,
-    slot_name: str,
-    settlement: Settlement,
-    *,
-    counts: bool = False,
+    step: Step, job: Assigned, slot_name: str, settlement: Settlement
 ) -> Iterator[Event]:
-    """Yield the events of an attempt's end; *counts*: its figures as well."""
-    lease, evidence = job.lease, settlement.evidence
+    """Yield the events of an attempt's end."""
+    at_ms, lease, evidence = step.now_ms, job.lease, settlement.evidence
+    yield from _traced(step, job, slot_name, settlement)
+    if step.details:
+        yield from details.tick_ended(at_ms, lease, settlement, step.registry)
+        yield from details.reports_left(at_ms, job.reports)
     budget = lease.max_attempts or job.policy.max_attempts
     if settlement.outcome is Outcome.SUCCEEDED:
         yield attempt_succeeded(at_ms, job, slot_name, evidence)
-        if counts:
+        if step.counts:
             yield AttemptsSucceeded(
                 at_ms=at_ms,
                 kind=lease.kind,
@@ -115,13 +118,20 @@ def attempt_ended(
             slot=slot_name,
             attempt=lease.attempt,
             snoozes=lease.snoozes + 1,
+            throttles=0 if settlement.throttled is None else settlement.throttled.times,
             delay_s=settlement.delay_ms / 1000,
             reason=evidence.reason,
+            trace_id=job.trace_id,
         )
     if settlement.outcome is None:
         return
-    facts = _about_failure(lease, settlement, job.limits)
-    yield _ended(at_ms, lease, settlement, facts, slot=slot_name, budget=budget)
+    facts = _about_failure(lease, settlement, job.limits, job.trace)
+    ended = _ended(at_ms, lease, settlement, facts, slot=slot_name, budget=budget)
+    yield ended
+    if step.details:
+        yield details.unsuccessful(
+            ended, lease, settlement, job.trace, reports=job.reports
+        )
     yield from _set_aside(at_ms, settlement, facts)
 
 
@@ -140,10 +150,29 @@ def job_unfit(
     )
 
 
-def attempt_lost(at_ms: int, lease: Lease, settlement: Settlement) -> Iterator[Event]:
+def attempt_lost(
+    at_ms: int,
+    lease: Lease,
+    settlement: Settlement,
+    tracer: Tracer | None = None,
+    *,
+    with_details: bool = False,
+) -> Iterator[Event]:
     """Yield the events of an attempt that ended with its supervisor."""
-    facts = _about_failure(lease, settlement, None)
-    yield _ended(at_ms, lease, settlement, facts)
+    trace = read_trace(lease.trace)
+    if tracer is not None:
+        trace = tracer.of(lease.trace, lease.id, lease.token)
+        if trace is not None and trace.sampled:
+            times_ms = lease.leased_at_ms, max(at_ms, lease.leased_at_ms)
+            waited_s = max(0, lease.leased_at_ms - (lease.due_ms or times_ms[0])) / 1000
+            ns = [1_000_000 * one for one in times_ms]
+            yield _span(trace, lease, settlement, (ns[0], ns[1]), waited_s=waited_s)
+    facts = _about_failure(lease, settlement, None, trace)
+    ended = _ended(at_ms, lease, settlement, facts)
+    yield ended
+    if with_details:
+        yield details.unsuccessful(ended, lease, settlement, trace)
+        yield from details.tick_ended(at_ms, lease, settlement, None)
     yield from _set_aside(at_ms, settlement, facts)
 
 
@@ -180,14 +209,92 @@ def _set_aside(
         yield JobDead(at_ms=at_ms, **facts)
 
 
+def plain_success(
+    step: Step, job: Assigned, slot_name: str, settlement: Settlement
+) -> Iterator[Event]:
+    """Yield the events of a success without anything else, as far as they are heard."""
+    if step.reports_successes:
+        yield attempt_succeeded(step.now_ms, job, slot_name, settlement.evidence)
+    if step.details:
+        yield from details.tick_ended(step.now_ms, job.lease, settlement, step.registry)
+    yield from _traced(step, job, slot_name, settlement)
+
+
+def _traced(
+    step: Step, job: Assigned, slot_name: str, settlement: Settlement
+) -> Iterator[Event]:
+    """Yield the span of an attempt that has ended, if its trace is recorded."""
+    trace, began_s = job.trace, settlement.began_s
+    is_counted = settlement.outcome is not None or settlement.snoozed
+    if step.tracer is None or trace is None or not trace.sampled or not is_counted:
+        return
+    now_ns, now_s = step.now_ms * 1_000_000, step.now_s + step.slept_s
+    began_s = now_s if began_s is None else began_s
+    ended_s = now_s if settlement.ended_s is None else settlement.ended_s
+    times = (began_s, ended_s)
+    began_ns, ended_ns = (now_ns - round(1e9 * (now_s - one)) for one in times)
+    waited = waited_s(job, began_s - job.slept_s)
+    yield _span(
+        trace,
+        job.lease,
+        settlement,
+        (began_ns, ended_ns),
+        waited_s=waited,
+        slot=slot_name,
+    )
+
+
+def _span(
+    trace: TraceContext,
+    lease: Lease,
+    settlement: Settlement,
+    times_ns: tuple[int, int],
+    *,
+    waited_s: float,
+    slot: str | None = None,
+) -> Event:
+    evidence = settlement.evidence
+    return AttemptTraced(
+        at_ms=times_ns[1] // 1_000_000,
+        trace=trace,
+        cause=lease.trace,
+        id=lease.id,
+        kind=lease.kind,
+        pool=lease.pool,
+        slot=slot,
+        attempt=lease.attempt,
+        began_ns=times_ns[0],
+        ended_ns=times_ns[1],
+        waited_s=waited_s,
+        payload_bytes=len(lease.payload),
+        state=settlement.state,
+        outcome=settlement.outcome,
+        reason=evidence.reason,
+        error_class=evidence.error_class,
+        error=_error_line(lease, evidence),
+        signal=evidence.signal,
+        exit_code=evidence.exit_code,
+        peak_rss_bytes=evidence.peak_rss_bytes,
+        cpu_s=evidence.cpu_s,
+    )
+
+
+def _error_line(lease: Lease, evidence: Evidence) -> str | None:
+    """Return an exception's message as one line; None: it is none, or encoded."""
+    error = evidence.error
+    if error is None or (lease.codec is not None and is_encoded(error)):
+        return None
+    return message_line(error)
+
+
 def _about_failure(
-    lease: Lease, settlement: Settlement, limits: Effective | None
+    lease: Lease,
+    settlement: Settlement,
+    limits: Effective | None,
+    trace: TraceContext | None,
 ) -> dict[str, Any]:
     """Return the fields of a `JobFailure`; *limits* are the attempt's."""
     evidence = settlement.evidence
-    error = evidence.error
-    if lease.codec is not None and is_encoded(error):
-        error = None
     return {
         "id": lease.id,
         "kind": lease.kind,
@@ -195,26 +302,33 @@ def _about_failure(
         "outcome": settlement.outcome,
         "reason": evidence.reason,
         "error_class": evidence.error_class,
-        "error": None if error is None else message_line(error),
+        "error": _error_line(lease, evidence),
         "frame": own_frame(evidence.traceback, evidence.stack),
         "key": lease.key,
         "tenant": lease.tenant,
         "timeout_s": limits.timeout_s if limits else lease.timeout_s,
         "memory_bytes": limits.memory_bytes if limits else lease.memory_bytes,
+        "trace_id": None if trace is None else trace.trace_id,
     }
 
 
 def job_output(
-    at_ms: int, lease: Lease, slot_name: str, output: str
+    at_ms: int, job: Assigned, slot_name: str, output: str
 ) -> Iterator[Event]:
     """Yield a handler's output, line by line."""
+    lease = job.lease
     lines = output.splitlines()
     shown = lines[-OUTPUT_LINES_MAX:]
     if len(lines) > len(shown):
         shown.insert(0, f"[… {len(lines) - len(shown)} lines before]")
     for line in shown:
         yield JobOutput(
-            at_ms=at_ms, id=lease.id, kind=lease.kind, slot=slot_name, line=line
+            at_ms=at_ms,
+            id=lease.id,
+            kind=lease.kind,
+            slot=slot_name,
+            line=line,
+            trace_id=job.trace_id,
         )
 
 

@@ -20,7 +20,9 @@ from enum import StrEnum
 
 import msgspec
 
+from jobpool.core.application.reports import Report
 from jobpool.core.jobs.job import Lease
+from jobpool.core.jobs.trace import TraceContext
 from jobpool.core.rules.limits import Effective
 from jobpool.core.rules.policy import Policy
 from jobpool.sandbox.protocol.messages import (
@@ -243,6 +245,15 @@ class Assigned(msgspec.Struct):
     """When that is written; the checkpoint has a time of its own."""
     checkpoint: bytes | None = None
     """Not yet written."""
+    trace: TraceContext | None = None
+    """Of its attempt, once it is sent to its child; None: it is in no trace."""
+    reports: Sequence[Report] = ()
+    """What an error tracker in its child has left to be sent."""
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace that it is in; None: it is in none."""
+        return None if self.trace is None else self.trace.trace_id
 
 
 @dataclass(slots=True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from jobpool.core.events.event import Event
 from jobpool.core.jobs.job import Lease, Settlement
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.jobs.trace import TraceContext, Tracer, read_trace
 from jobpool.core.rules.lifecycle import hand_back
 from jobpool.sandbox.protocol.messages import RunJob
 from jobpool.supervisor.machine import commands as cmd
@@ -21,13 +24,24 @@ class Step:
     Args:
         reports_successes: every success becomes an event.
         counts: figures become events (`core.events.figures`).
+        details: so does all that is known of failures, and of ticks.
     """
 
-    def __init__(self, *, reports_successes: bool = True, counts: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        reports_successes: bool = True,
+        counts: bool = False,
+        details: bool = False,
+    ) -> None:
         self.reports_successes = reports_successes
         self.counts = counts
+        self.details = details
         self.kills: Counter[str] = Counter()
         """Children that were killed, by cause."""
+        self.tracer: Tracer | None = None
+        """Names attempts' spans, which become events (`AttemptTraced`); None: nobody
+        hears them."""
         self.granted_s: float | None = None
         """Monotonic time of the last grant of leases."""
         self.out: list[cmd.Command] = []
@@ -74,6 +88,12 @@ class Step:
         reported = (events,) if isinstance(events, Event) else events
         self.out.extend(map(cmd.Observe, reported))
 
+    def trace_of(self, lease: Lease) -> TraceContext | None:
+        """Return an attempt's trace context; None: it is in no trace."""
+        if self.tracer is not None:
+            return self.tracer.of(lease.trace, lease.id, lease.token)
+        return None if lease.trace is None else read_trace(lease.trace)
+
     def assign(self, slot: Slot, frames: Iterable[RunJob]) -> None:
         """Send jobs to a slot's child, together with the others of this step."""
         assigned = self._assigned.get(slot.number)
@@ -106,6 +126,9 @@ class Step:
             listener(lease, settlement)
         if self.registry is not None:
             settlement = self.registry.with_followup(lease, settlement)
+        if settlement.followup is not None and (trace := self.trace_of(lease)):
+            hook = msgspec.structs.replace(settlement.followup, trace=trace.text)
+            settlement = msgspec.structs.replace(settlement, followup=hook)
         self.interrupted += settlement.outcome is Outcome.INTERRUPTED
         self.settle_plain([settlement])
 

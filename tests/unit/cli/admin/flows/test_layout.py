@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobpool.cli.admin.flows.layout import in_order, lines
+from jobpool.cli.admin.flows.layout import lines
+from jobpool.words.flows.order import in_order
 
 ORDERS = {0: (), 1: (0,), 2: (0,), 3: (1, 2), 4: (3,), 5: (3,)}
 """Charge, reserve and invoice side by side, ship, mail, refund."""

@@ -7,7 +7,6 @@ from jobpool.cli.admin.quotas.records import (
     TENANT_COLUMNS,
     bucket_cells,
     cells,
-    facts,
     quota_object,
     tenant_cells,
 )
@@ -16,6 +15,7 @@ from jobpool.core.rules.quotas.rate import parse_rate
 from jobpool.core.rules.quotas.rules import Override
 from jobpool.store.records.operating import PauseRow
 from jobpool.store.records.quotas import BucketRow, QuotaRow, TenantRow
+from jobpool.words.quotas import facts
 
 NOW_MS = 1_800_000_000_000
 STRIPE = Quota(name="stripe", rate=parse_rate("10/s"), burst=20, concurrency=8)

@@ -5,7 +5,7 @@ import pytest
 from psycopg.errors import lookup
 
 from jobpool.errors import JobpoolBug, StoreFull, StoreRefused, StoreUnavailable
-from jobpool.store.postgres.connection.errors import explain
+from jobpool.store.postgres.connection.errors import explain, explain_connect
 from jobpool.store.statements.integrity import RowRefused
 
 PLACE = "postgresql://host/db"
@@ -90,3 +90,43 @@ def test_only_the_start_of_a_servers_error_is_shown():
     """200 characters of its first line: what the server reports may be long."""
     explained = str(explain(psycopg.OperationalError("x" * 500), PLACE))
     assert explained.count("x") == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("FATAL:  remaining connection slots are reserved for roles with", "(53300)"),
+        ("FATAL:  sorry, too many clients already", "(53300)"),
+        ('FATAL:  too many connections for role "shop"', "no connection left"),
+        ("FATAL:  the database system is starting up", "(57P03)"),
+        ("FATAL:  the database system is in recovery mode", "coming up"),
+        ("FATAL:  a reason of a later server", "it answers, and takes no connection"),
+        ("server does not support SSL, but SSL was required", "check sslmode"),
+        ("SSL error: certificate verify failed", "none has expired"),
+        ("failed to resolve host 'db'", "check its name in the URL, and the DNS"),
+        ("Connection refused", "it does not answer; check that the server runs"),
+    ],
+)
+def test_what_keeps_a_connection_from_coming_about_is_told_from_silence(text, said):
+    """All of these may pass, so supervisors wait; people are told where to look."""
+    explained = explain_connect(psycopg.OperationalError(f"failed: {text}"), PLACE)
+    assert type(explained) is StoreUnavailable
+    assert said in str(explained)
+    assert ("it does not answer" in str(explained)) == (text == "Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('FATAL:  password authentication failed for user "shop"', "(28P01)"),
+        ("fe_sendauth: no password supplied", "(28P01)"),
+        ('FATAL:  no pg_hba.conf entry for host "::1", no encryption', "(28000)"),
+        ('FATAL:  role "shop" does not exist', "(28000)"),
+        ('FATAL:  database "shop" does not exist', "(3D000)"),
+    ],
+)
+def test_a_login_that_is_refused_will_be_refused_again(text, said):
+    """So a supervisor that starts ends, and says what is to be corrected."""
+    explained = explain_connect(psycopg.OperationalError(text), PLACE)
+    assert type(explained) is StoreRefused
+    assert said in str(explained)

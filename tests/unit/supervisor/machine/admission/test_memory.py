@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from jobpool.core.config.settings import MemoryAdmission, PoolSettings
+from jobpool.core.config.settings import KindSettings, MemoryAdmission, PoolSettings
 from jobpool.core.events.pools import MemoryAwaited
 from jobpool.core.jobs.job import JobState, PastAttempt
 from jobpool.core.jobs.outcome import Outcome
+from jobpool.core.rules.limits import Limits, PoolLimits
 from jobpool.core.rules.policy import Policy, Rerun
 from jobpool.core.rules.run_report import HostReport, MemoryReport
 from jobpool.supervisor.machine import commands as cmd
@@ -269,3 +270,24 @@ def test_slots_that_cannot_be_used_are_reported_with_the_kind_that_counts_most()
     assert reported(world) == by_limit
     assert reported(world, 160) == MemoryReport(**fields, usable=5, bytes=200 * MIB)
     assert reported(world, 80) is None
+
+
+def test_what_a_job_may_be_given_is_reported() -> None:
+    """Of each pool: its maximum, else where growth ends; and which kinds are fixed."""
+    limits = PoolLimits(
+        timeout_s=60, memory_bytes=100 * MIB, memory_growth_max_bytes=900 * MIB
+    )
+    own = msgspec.structs.replace(limits, memory_max_bytes=400 * MIB)
+    fixed = KindSettings(limits=Limits(memory_bytes=200 * MIB))
+    world = World(
+        msgspec.structs.replace(pool("cpu", 1), limits=limits),
+        msgspec.structs.replace(pool("io", 1), limits=own),
+        kinds={"cpu.work": fixed, "io.work": KindSettings(max_attempts=2)},
+    ).up()
+    world.now_s += 60.0
+    world.step(inp.HostSeen(host=HostReport()))
+    (command,) = world.took(cmd.Report)
+    said = command.report.pools
+    assert said["cpu"].memory_max_bytes == 900 * MIB
+    assert said["io"].memory_max_bytes == 400 * MIB
+    assert command.report.fixed_memory == ("cpu.work",)
