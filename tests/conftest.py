@@ -1,7 +1,6 @@
 """What all tests share: hypothesis, the order of files, what is stuck, and Ctrl-C."""
 
 import gc
-import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from support.last_resort import LastResort
+from support.seeds import PROFILE
 
 GC_AFTER = 50_000
 """Tests leave cycles behind, but few; searching for them often costs a twentieth."""
@@ -63,8 +63,8 @@ is skipped while the processors are busy.
 
 # No deadlines: on a busy machine they measure the neighbours. No phase that explains:
 # on Python 3.11 it traces each line, and makes shrinking so slow that a model that
-# fails dies by its time-out and never shows the example. CI repeats the same examples,
-# so that it judges the change and not its luck; everybody else explores.
+# fails dies by its time-out and never shows the example. The gate repeats the same
+# examples, so that it judges the change and not its luck; everybody else explores.
 COMMON = settings(
     deadline=None,
     print_blob=True,
@@ -72,9 +72,7 @@ COMMON = settings(
 )
 settings.register_profile("dev", COMMON)
 settings.register_profile("ci", COMMON, derandomize=True)
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev")
-)
+settings.load_profile(PROFILE)
 
 # A shell without job control lets what it starts with `&` ignore Ctrl-C, and that is
 # inherited: the processes that tests interrupt would never hear of it.

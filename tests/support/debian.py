@@ -55,6 +55,7 @@ def _fetch(place, packages, alone):
             *("apt-get", "-qq", "--yes"),
             *("-o", f"Dir::State::Lists={lists}", "-o", f"Dir::Cache={cache}"),
             *("-o", "APT::Sandbox::User=", "-o", "Debug::NoLocking=1"),
+            *("-o", "Acquire::Retries=3"),
         ]
         get = ("--download-only", "--reinstall", "--no-install-recommends", "install")
         archives = cache / "archives"

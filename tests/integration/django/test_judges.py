@@ -7,9 +7,8 @@ it. What does not apply has its reason here, and a test fails if it begins to pa
 import pytest
 
 from support.site.django_project import PROJECT
-from support.site.judges import judges
+from support.site.judges import DJANGO, TASKS_DB, judges
 
-DJANGO, TASKS_DB = "django==6.1.3", "django-tasks-db==0.13.0"
 _OTHER_PROCESS = "a task runs in another process, not in the caller's"
 _CAN = "it says that the backend cannot do what ours can"
 _MEMORY = "it changes or empties the list that the dummy has in memory"

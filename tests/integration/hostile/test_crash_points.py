@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from support.crash_points import filter as crash_filter
 from support.crash_points.filter import GO_ON, Call
 from support.crash_points.operations import OPERATIONS
 from support.crash_points.point import Case, Point
+from support.seeds import seed
 
 TOP = Path(__file__).parents[3]
 POINTS, POWER_CUTS, MOVES = 70, 35, 12
@@ -26,10 +26,8 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.timeout(900)
 def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
-    """And every acknowledged step is there. Each run has its own seed."""
-    seed = os.environ.get(
-        "JOBPOOL_CRASH_SEED", str(random.SystemRandom().getrandbits(32))
-    )
+    """And every acknowledged step is there."""
+    begin = seed("JOBPOOL_CRASH_SEED")
     run = subprocess.run(
         [
             sys.executable,
@@ -38,7 +36,7 @@ def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
             f"--points={POINTS}",
             f"--power-cuts={POWER_CUTS}",
             f"--moves={MOVES}",
-            f"--seed={seed}",
+            f"--seed={begin}",
             "--json",
         ],
         capture_output=True,
@@ -46,9 +44,9 @@ def test_the_state_is_old_or_new_wherever_an_operation_is_hit():
         check=False,
         env={**os.environ, "PYTHONPATH": f"{TOP}/scripts/lib:{TOP}/tests"},
     )
-    assert run.stderr == "", f"seed {seed}"
+    assert run.stderr == "", f"seed {begin}"
     page = json.loads(run.stdout)
-    assert page["problems"] == [], f"seed {seed}"
+    assert page["problems"] == [], f"seed {begin}"
     assert (run.returncode, page["violations"]) == (0, 0)
     assert (page["points"], page["power_cuts"]) == (POINTS, POWER_CUTS)
     assert page["moves"] == MOVES

@@ -30,6 +30,7 @@ from support.postgres.interleaving import (
     stops,
 )
 from support.postgres.server import query_of, server
+from support.seeds import seed
 from support.store.storing import (
     KINDS,
     ManualClock,
@@ -42,7 +43,7 @@ from support.store.storing import (
 )
 
 FULL_S = float(os.environ.get("JOBPOOL_TEST_INTERLEAVINGS", "0"))
-SEED = os.environ.get("JOBPOOL_TEST_SEED", str(random.SystemRandom().getrandbits(32)))
+SEED = seed("JOBPOOL_TEST_SEED")
 GATE_ORDERS = 40
 STEPS = 14
 """An operation has about so many statements; one that has fewer is not interrupted."""

@@ -22,11 +22,12 @@ from jobpool.store.opening import open_store
 from jobpool.store.records.jobs import Receipt
 from support.postgres.interleaving import Actor, at_random, in_turns, interleave, stops
 from support.postgres.server import query_of, server
+from support.seeds import seed
 from support.store.flows import died, jobs_of, step, store_flow
 from support.store.storing import KINDS, ManualClock, begin_run, succeeded
 
 FULL_S = float(os.environ.get("JOBPOOL_TEST_INTERLEAVINGS", "0"))
-SEED = os.environ.get("JOBPOOL_TEST_SEED", str(random.SystemRandom().getrandbits(32)))
+SEED = seed("JOBPOOL_TEST_SEED")
 GATE_ORDERS = 16
 ALWAYS = [
     *(("ended", ("retry", "prune"), steps, 1) for steps in range(7, 10)),

@@ -22,9 +22,10 @@ from support.postgres.interleaving import (
     stops,
 )
 from support.postgres.quota_world import CHANGES, OPERATIONS, PAIRS, World
+from support.seeds import seed
 
 FULL_S = float(os.environ.get("JOBPOOL_TEST_INTERLEAVINGS", "0"))
-SEED = os.environ.get("JOBPOOL_TEST_SEED", str(random.SystemRandom().getrandbits(32)))
+SEED = seed("JOBPOOL_TEST_SEED")
 GATE_ORDERS = 15
 """Of each world."""
 CLAIMS, OFTEN = ["claim", "claim_one", "settle_and_claim"], 0.6

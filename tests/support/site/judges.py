@@ -18,6 +18,7 @@ import pytest
 
 import jobpool
 
+DJANGO, TASKS_DB = "django==6.1.3", "django-tasks-db==0.13.0"
 FETCH_S_MAX = 120
 RUN_S_MAX = 200
 LEAST = (3, 12)
