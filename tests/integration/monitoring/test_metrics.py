@@ -148,11 +148,20 @@ def served(site):
             process.kill()
 
 
+def read(port):
+    """Return all values once the store was read: a scrape never waits for that."""
+
+    def seen():
+        found = scrape(port)
+        return found if found["jobpool_fleet_up",] == 1 else None
+
+    return wait_until(seen, PATIENCE_S, "the store is read")
+
+
 def test_the_fleet_s_server_ends_when_it_is_told_to(site):
     site.add("shop.add", {"a": 1, "b": 1})
     with served(site) as (process, port):
-        found = scrape(port)
-        assert found["jobpool_fleet_up",] == 1
+        found = read(port)
         assert found["jobpool_jobs", "normal", "shop.add", "cpu", "runnable"] == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
@@ -209,6 +218,7 @@ def test_scaling_is_answered_for_each_pool(site):
             with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
                 return json.load(answer)
 
+        read(port)
         cpu = ask("cpu")
         assert (cpu["wanted"], cpu["due"], cpu["slots"]) == (3, 5, 2)
         assert ask("io")["wanted"] == 0

@@ -1,6 +1,7 @@
 """What people do, and the trail of it: both are committed together, or neither is."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -301,13 +302,16 @@ def test_jobs_enqueued_by_hand_are_counted_once(store):
 def test_what_has_another_state_by_now_is_left_alone(store, monkeypatch):
     """It was selected hours ago: it has begun since, between two batches."""
     monkeypatch.setattr("jobpool.operations.jobs._BATCH", 2)
-    moved = []
+    moved, now_s = [], [0.0]
 
     def move(seconds):
+        now_s[0] += seconds
         if not moved:
             moved.extend(lease(store, limit=4))
 
-    monkeypatch.setattr("jobpool.operations.jobs.time.sleep", move)
+    # A clock of its own: after a slow batch the real one leaves nothing to sleep for.
+    clock = SimpleNamespace(sleep=move, monotonic=lambda: now_s[0])
+    monkeypatch.setattr("jobpool.operations.jobs.time", clock)
     ids = some(store, 6)
     waiting = Selection(which=Filter(kind="shop.thumbnail"), shown=("runnable",))
     done = operate(store, ADMIN, Cancel(jobs=waiting, per_s=20.0))
