@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 WHEEL_BYTES_MAX = 4 * 2**20
 LEFT_OUT = {"__pycache__"}
+# Archives are built in ten seconds of a processor, which others want as well.
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROGRAM = "tests/typing/public_api.py"
 WRONG_MIN = 20
+# A checker reads everything, in seconds of a processor, which others want as well.
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize(
