@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
+from support.ports import reserve_port
+
 CHUNK_BYTES = 65536
-CLOSE_S_MAX = 10
+CLOSE_S_MAX = 30
 TURNS = 10
 UP, DOWN = "up", "down"  # to the server; to the client
 
@@ -57,7 +59,8 @@ class CuttingProxy:
         self._listener: asyncio.Server | None = None
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._thread.start()
-        self.port = 0
+        self._reserved = reserve_port()
+        self.port = self._reserved.number
         self._do(self._listen)
 
     def __enter__(self) -> Self:
@@ -173,6 +176,7 @@ class CuttingProxy:
         self._do(self._end)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_S_MAX)
+        self._reserved.close()
 
     # -- in its own thread -------------------------------------------------------------
 
@@ -187,7 +191,6 @@ class CuttingProxy:
         self._listener = await asyncio.start_server(
             self._accept, "127.0.0.1", self.port, reuse_address=True
         )
-        self.port = self._listener.sockets[0].getsockname()[1]
 
     async def _stop_listening(self) -> None:
         if self._listener is not None:

@@ -14,7 +14,6 @@ import os
 import pwd
 import secrets
 import select
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ import psycopg
 from psycopg import sql
 
 from jobpool.store.opening import open_store
+from support.ports import reserve_port
 from support.postgres.recycling import Recycler
 
 DATABASE = "jobpool_tests"
@@ -142,7 +142,8 @@ class OwnServer(Server):
         self.directory = Path(tempfile.mkdtemp(prefix="jobpool-pg-"))
         self.data = self.directory / "data"
         self.log = self.directory / "log"
-        self.port = free_port()
+        self._reserved = reserve_port()
+        self.port = self._reserved.number
         self._password = secrets.token_urlsafe(12)
         self._guardian = self._start_guardian()
         atexit.register(self.close)
@@ -185,6 +186,7 @@ class OwnServer(Server):
         self._guardian.stdin.close()
         self._guardian.wait(CLOSE_S_MAX)
         self._guardian.stdout.close()
+        self._reserved.close()
 
     def _socket_url(self, role: str, database: str) -> str:
         return with_query(
@@ -307,13 +309,6 @@ def binaries() -> Path:
 def server_user() -> pwd.struct_passwd:
     """Return who runs the server: ourselves, or nobody when we are root."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
-
-
-def free_port() -> int:
-    """Return a TCP port on the loopback that was free just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def query_of(url: str) -> dict[str, str]:
