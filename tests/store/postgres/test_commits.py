@@ -29,7 +29,10 @@ from support.store.storing import (
 from support.waiting import in_thread, side_by_side, wait_until
 
 PATIENCE_S = 1.0
-WAIT_S = 30
+"""For the answer to a commit, where none comes in time."""
+BUSY_S = 20.0
+"""For all others: a machine may be busy for seconds."""
+WAIT_S = 60
 GATES = itertools.count(815)
 """Advisory locks that slow commits wait for, each another one."""
 AT_ONCE = 8
@@ -84,7 +87,7 @@ def ways_to(port):
             clock=None,
             create=False,
             admission=Admission(depth_max=1000),
-            patience_s=PATIENCE_S,
+            patience_s=BUSY_S,
         )
         try:
             yield Ways(url, proxy, near, far)
@@ -140,6 +143,8 @@ def takes_effect_or_raises(fault, name, ways):
     call, (_, proxy, near, far) = CALLS[name], ways
     given = call.prepare(near)
     assert not call.has_happened(near, given)
+    if fault == NO_ANSWER:
+        hurry_commits(far)
     FAULTS[fault](proxy)
     if fault == "the commit is lost":
         with pytest.raises(StoreUnavailable):
@@ -151,6 +156,17 @@ def takes_effect_or_raises(fault, name, ways):
     assert not proxy.is_armed
     assert call.is_right(returned)
     assert call.has_happened(near, given)
+
+
+def hurry_commits(far):
+    """Let it wait for a commit no longer than `PATIENCE_S`."""
+    commit = far._server._commit
+
+    def hurried(session, **given):
+        session.connection.patience_s = PATIENCE_S
+        commit(session, **given)
+
+    far._server._commit = hurried
 
 
 class Gate(NamedTuple):
@@ -184,10 +200,18 @@ def at_commit(url, body):
 
 
 @contextmanager
-def gate(url):
-    """Close one. What is relied on must have been committed before."""
+def gate(url, *, lock_timeout):
+    """Close one. What is relied on must have been committed before.
+
+    Args:
+        url: of the database.
+        lock_timeout: how long a commit waits for it, in PostgreSQL's words.
+    """
     number = next(GATES)
-    body = f"PERFORM pg_advisory_xact_lock_shared({number})"
+    body = (
+        f"PERFORM set_config('lock_timeout', '{lock_timeout}', true); "
+        f"PERFORM pg_advisory_xact_lock_shared({number})"
+    )
     with at_commit(url, body) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", [number])
         yield Gate(connection, number)
@@ -207,7 +231,9 @@ def test_a_commit_that_outlasts_the_patience_is_waited_for(waited_for, name):
 def outlasts_the_patience(name, ways):
     call, (url, _, near, far) = CALLS[name], ways
     given = call.prepare(near)
-    with gate(url) as held:
+    hurry_commits(far)
+    # Long: the test has to see that the store gives up before the server does.
+    with gate(url, lock_timeout="0") as held:
         end = in_thread(lambda: call.act(far, given))
         wait_until(lambda: held.waiters() == 1, WAIT_S, "the commit waits")
         wait_until(lambda: has_given_up(far), WAIT_S, "the store gives up")
@@ -231,10 +257,11 @@ def test_a_commit_that_fails_after_the_patience_is_a_failure(waited_for, name):
 def fails_after_the_patience(name, ways):
     call, (url, _, near, far) = CALLS[name], ways
     given = call.prepare(near)
-    with gate(url) as held:
+    hurry_commits(far)
+    with gate(url, lock_timeout="3s") as held:
         end = in_thread(lambda: call.act(far, given))
-        wait_until(lambda: held.waiters() == 1, WAIT_S, "the commit waits")
-        wait_until(lambda: held.waiters() == 0, WAIT_S, "the server has given it up")
+        wait_until(lambda: end or held.waiters(), WAIT_S, "the commit waits")
+        wait_until(lambda: not held.waiters(), WAIT_S, "the server has given it up")
         wait_until(lambda: end, WAIT_S, "the call's end")
         assert type(end[0]) is StoreUnavailable
         assert not call.has_happened(near, given)
