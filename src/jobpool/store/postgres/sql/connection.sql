@@ -152,27 +152,27 @@ WHERE relid = 'jobpool.jobs'::regclass
 
 -- name: long_snapshots
 -- What has kept dead rows from being removed for longer than :patience_s: sessions,
--- prepared transactions, replication slots.
+-- prepared transactions, replication slots. All by one moment, else the order is chance.
 SELECT
   'session',
   format(
     'pid %%s (%%s, user %%s, application %%s)', pid, state, usename, application_name
   ),
-  extract(epoch FROM clock_timestamp() - xact_start)::double precision
+  extract(epoch FROM statement_timestamp() - xact_start)::double precision
 FROM pg_stat_activity
 WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
   AND backend_type = 'client backend'
   AND pid <> pg_backend_pid()
   AND datid = (SELECT oid FROM pg_database WHERE datname = current_database())
-  AND xact_start < clock_timestamp() - make_interval(secs => %(patience_s)s)
+  AND xact_start < statement_timestamp() - make_interval(secs => %(patience_s)s)
 UNION ALL
 SELECT
   'prepared transaction',
   gid,
-  extract(epoch FROM clock_timestamp() - prepared)::double precision
+  extract(epoch FROM statement_timestamp() - prepared)::double precision
 FROM pg_prepared_xacts
 WHERE database = current_database()
-  AND prepared < clock_timestamp() - make_interval(secs => %(patience_s)s)
+  AND prepared < statement_timestamp() - make_interval(secs => %(patience_s)s)
 ORDER BY 3 DESC
 LIMIT 5
 
