@@ -93,7 +93,7 @@ _INSTRUCTION = struct.Struct("=HBBI")
 _NOBODY = -7
 """No descriptor: calls on it are what the child tells."""
 _LOCKING = frozenset({fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_GETLK})
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 UNLOCK = "unlock"
 """How a call of fcntl is named that gives a lock back."""
 KILL = -1

@@ -13,6 +13,7 @@ import functools
 import os
 import signal
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from jobpool.errors import JobpoolError, StoreRefused, StoreUnavailable
 from jobpool.store.move import move
 from jobpool.store.move import source as move_source
 from jobpool.store.opening import open_store
+from jobpool.store.postgres.connection import connect
 from jobpool.store.records.operating import Filter
 from support.crash_points import filter as crash_filter
 from support.crash_points.filter import GO_ON, KILL
@@ -34,7 +36,7 @@ JOBS = 14
 CHUNK = 5
 """Jobs that are staged at once here, so that there are several chunks."""
 TRIES = 5
-"""The server may still be at a dead mover's last statement."""
+GONE_S_MAX, LOOK_S = 30.0, 0.005
 NETWORK = {
     "recvfrom": (errno.ECONNRESET,),
     "sendto": (errno.ECONNRESET, errno.EPIPE),
@@ -115,6 +117,7 @@ def run_move_point(point):
         before = _holdings(source_url(directory))
         try:
             moved = _run_move(directory, target, decide, only={point.call})
+            _outlast_mover(target)
         except TimeoutError as exc:
             return f"the mover does not end: {exc}"
         legal = {0, _TOLD} if point.error else {0, -signal.SIGKILL}
@@ -138,12 +141,34 @@ def _target():
 def _run_move(directory, target, decide, only=None):
     def act():
         move_source.CHUNK = CHUNK
+        connect._DEFAULTS["application_name"] = _name_of_mover(target)
         try:
             move.move(source_url(directory), target)
         except JobpoolError:
             os._exit(_TOLD)
 
     return crash_filter.run(act, decide, lambda _report: None, only=only)
+
+
+def _name_of_mover(target):
+    return f"mover to {query_of(target)['schema']}"
+
+
+def _outlast_mover(target):
+    """Wait until the server is done with a mover's last statement, as its commit.
+
+    Raises:
+        TimeoutError: it is not.
+    """
+    deadline_s = time.monotonic() + GONE_S_MAX
+    with server().connect() as connection:
+        while connection.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE application_name = %s",
+            [_name_of_mover(target)],
+        ).fetchall():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError("the server still works for it")
+            time.sleep(LOOK_S)
 
 
 def _judge(directory, target, before, point):
