@@ -11,12 +11,24 @@ from jobpool.core.rules.admission import Admission
 from jobpool.store.memory.database import MemoryDatabase
 from jobpool.store.memory.store import MemoryStore
 from jobpool.store.opening import open_store
+from jobpool.store.postgres import queue_depth
 from jobpool.store.sqlite.connection import write_lock
 from support.postgres.server import server
 from support.store.new_file import place_new_file
 from support.store.storing import ManualClock, begin_run
 
 ENGINES = ["sqlite", "postgres", "memory"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_count_is_slow():
+    """Count a full queue each time: after a slow count a guess is used for a while.
+
+    On PostgreSQL that is by the real clock, and on a busy machine any count is slow.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue_depth, "_SLOW_S", float("inf"))
+        yield
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A store that only reads, and whose queries another thread can end."""
 
+import contextlib
 import re
 from concurrent.futures import ThreadPoolExecutor
 
@@ -49,7 +50,8 @@ def test_a_query_is_ended_by_another_thread(store_factory):
         future = thread.submit(endless)
 
         def is_ended():
-            reader.interrupt()
+            with contextlib.suppress(StoreError):  # a server may be busy for seconds
+                reader.interrupt()
             return future.done()
 
         wait_until(is_ended, 30, "the query is ended")

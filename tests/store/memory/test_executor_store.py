@@ -88,6 +88,6 @@ def test_one_threads_transaction_does_not_hide_anothers_end(store, ended_jobs):
     thread = threading.Thread(target=other.settle, args=([end],))
     with store.transaction():
         thread.start()
-    thread.join(10)
+    thread.join(60)
     assert ended_jobs == [(end, 1)]
     other.close()

@@ -70,8 +70,8 @@ def test_a_run_that_has_just_begun_is_seen(pair):
     with first.transaction():
         begin_run(first, "old", format=1)
         asked = in_thread(lambda: second.require(FORMAT))
-        wait_until(somebody_waits, 10, "the wish waits for the run")
-    wait_until(lambda: asked, 10, "the end of the call")
+        wait_until(somebody_waits, 60, "the wish waits for the run")
+    wait_until(lambda: asked, 60, "the end of the call")
     assert isinstance(asked[0], FeatureHeldBack), asked
     assert second.formats().least == 1
 
@@ -83,10 +83,10 @@ def test_a_run_of_old_that_has_just_begun_is_seen(pair, of_old):
 
     def meanwhile():
         asked.append(in_thread(lambda: second.require(FORMAT)))
-        wait_until(somebody_waits, 10, "the wish waits for the run")
+        wait_until(somebody_waits, 60, "the wish waits for the run")
 
     assert of_old(meanwhile) is None
-    wait_until(lambda: asked[0], 10, "the end of the call")
+    wait_until(lambda: asked[0], 60, "the end of the call")
     assert isinstance(asked[0][0], FeatureHeldBack), asked
 
 
@@ -96,8 +96,8 @@ def test_a_run_that_begins_while_a_feature_comes_into_use_is_refused(pair):
     with first.transaction():
         first.require(FORMAT)
         begun = in_thread(lambda: begin_run(second, "old", format=1))
-        wait_until(somebody_waits, 10, "the run waits")
-    wait_until(lambda: begun, 10, "the end of the call")
+        wait_until(somebody_waits, 60, "the run waits")
+    wait_until(lambda: begun, 60, "the end of the call")
     assert isinstance(begun[0], StoreRefused), begun
     assert second.open_runs() == []
 
@@ -108,8 +108,8 @@ def test_a_run_of_old_is_refused_by_the_table_itself(pair, of_old):
     with first.transaction():
         first.require(FORMAT)
         begun = in_thread(of_old)
-        wait_until(somebody_waits, 10, "the run waits")
-    wait_until(lambda: begun, 10, "the end of the call")
+        wait_until(somebody_waits, 60, "the run waits")
+    wait_until(lambda: begun, 60, "the end of the call")
     assert isinstance(begun[0], psycopg.errors.RaiseException), begun
     assert "upgrade jobpool" in str(begun[0])
     assert second.open_runs() == []
@@ -121,9 +121,9 @@ def test_what_was_undone_stands_in_nobodys_way(pair, of_old):
     with suppress(ZeroDivisionError), first.transaction():
         first.require(FORMAT)
         begun = in_thread(of_old)
-        wait_until(somebody_waits, 10, "the run waits")
+        wait_until(somebody_waits, 60, "the run waits")
         raise ZeroDivisionError
-    wait_until(lambda: begun, 10, "the end of the call")
+    wait_until(lambda: begun, 60, "the end of the call")
     assert [run.format for run in second.open_runs()] == [1]
 
 
@@ -155,8 +155,8 @@ def test_a_lapsed_run_that_comes_back_a_moment_later_is_told(
     with first.transaction():
         first.require(FORMAT)
         told = in_thread(lambda: second.renew("old", TTL_S, anew=True))
-        wait_until(somebody_waits, 10, "the renewal waits")
-    wait_until(lambda: told, 10, "the end of the call")
+        wait_until(somebody_waits, 60, "the renewal waits")
+    wait_until(lambda: told, 60, "the end of the call")
     if knows:
         # It waited for the row of its run, and read the format as it was before.
         assert told == [Renewal.LAPSED]

@@ -45,8 +45,8 @@ def test_a_run_does_not_end_while_a_lease_of_it_is_being_committed(pair):
     with first.transaction():
         assert len(first.lease("a", {"cpu": 1}, KINDS).leases) == 1
         end = in_thread(lambda: second.end_run("a"))
-        wait_until(somebody_waits, 10, "the end waits for the lease")
-    wait_until(lambda: end, 10, "the end of the call")
+        wait_until(somebody_waits, 60, "the end waits for the lease")
+    wait_until(lambda: end, 60, "the end of the call")
     assert isinstance(end[0], JobpoolBug), end
     assert len(second.leases_of("a")) == 1
 
@@ -95,9 +95,9 @@ def test_a_run_whose_leases_were_taken_gets_no_more(pair):
     with second.transaction():
         assert second.leases_of("a") == []
         answer = in_thread(lambda: first.lease("a", {"cpu": 1}, KINDS))
-        wait_until(somebody_waits, 10, "the lease waits")
+        wait_until(somebody_waits, 60, "the lease waits")
         second.end_run("a")
-    wait_until(lambda: answer, 10, "the end of the call")
+    wait_until(lambda: answer, 60, "the end of the call")
     assert isinstance(answer[0], StoreRefused), answer
 
 
@@ -140,8 +140,8 @@ def test_a_cancel_during_a_hand_back_takes_effect(pair):
     with first.transaction():
         first.settle([handed_back(held)])
         canceled = in_thread(lambda: second.cancel([held.id]))
-        wait_until(somebody_waits, 10, "the cancel waits")
-    wait_until(lambda: canceled, 10, "the end of the call")
+        wait_until(somebody_waits, 60, "the cancel waits")
+    wait_until(lambda: canceled, 60, "the end of the call")
     assert canceled == [1]
     assert second.get(held.id).state is JobState.CANCELED
 
@@ -263,7 +263,7 @@ def test_the_clock_of_a_read_only_store_goes_on(new_store_url):
     with_jobs.close()
     reader = open_store(url)
     first = reader.waiting()[0].oldest_age_s
-    wait_until(lambda: reader.waiting()[0].oldest_age_s > first + 0.05, 10, "it ages")
+    wait_until(lambda: reader.waiting()[0].oldest_age_s > first + 0.05, 60, "it ages")
     reader.close()
 
 

@@ -20,7 +20,7 @@ def test_one_of_two_replays_at_once_is_made(store, store_factory):
         thread.join(0.2)
         assert answers == []
         assert thread.is_alive()
-    thread.join(10)
+    thread.join(60)
     assert answers == [[None]]
     assert store.get(made).key == "order-7"
     assert store.count(Filter()) == 2

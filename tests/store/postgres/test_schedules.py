@@ -106,5 +106,5 @@ def test_two_that_publish_the_same_for_the_first_time_agree(
     with store.transaction():
         assert store.publish_schedules("a", wanted).added == ("m", "n")
         second = in_thread(lambda: other.publish_schedules("b", wanted[::-1]))
-    wait_until(lambda: second, 10, "the second answer")
+    wait_until(lambda: second, 60, "the second answer")
     assert second == [Published()]

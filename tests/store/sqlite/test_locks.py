@@ -104,7 +104,7 @@ def test_a_writer_waits_for_the_lock(store, holder):
     thread.start()
     assert not done.wait(0.05)
     holder.stdin.close()
-    thread.join(10)
+    thread.join(60)
     assert done.is_set()
 
 

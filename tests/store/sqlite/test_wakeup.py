@@ -63,8 +63,9 @@ def test_a_supervisor_that_is_gone_is_skipped(store, listen, store_url):
     dead = listen("dead")
     store.wake()
     reader = os.dup(fd)
-    os.close(dead)
-    os.open("/dev/null", os.O_RDONLY)  # The fixture closes this number.
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(nothing, dead)  # The fixture closes this number.
+    os.close(nothing)
     (run_root(store_url) / "empty").mkdir()
     (run_root(store_url) / "file").touch()
     store.wake()
@@ -134,7 +135,7 @@ def test_threads_may_share_a_waker_while_runs_come_and_go(tmp_path):
         directory.mkdir()
         os.mkfifo(directory / "wake")
         fd = os.open(directory / "wake", os.O_RDONLY | os.O_NONBLOCK)
-        wait_until(lambda fd=fd: heard(fd), 10, "a wake-up")
+        wait_until(lambda fd=fd: heard(fd), 60, "a wake-up")
         (directory / "wake").unlink()
         directory.rmdir()
         os.close(fd)

@@ -164,5 +164,5 @@ class Recycler:
             self._connection = self._connect()
             self._connection.execute("SET client_min_messages = error")
             # A forgotten transaction should be named, not waited for.
-            self._connection.execute("SET lock_timeout = '10s'")
+            self._connection.execute("SET lock_timeout = '30s'")
         return self._connection

@@ -98,7 +98,7 @@ class Server:
         with self.connect() as connection:
             connection.execute("SET client_min_messages = error")
             # A forgotten transaction should be named, not waited for.
-            connection.execute("SET lock_timeout = '10s'")
+            connection.execute("SET lock_timeout = '30s'")
             connection.execute(
                 sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(
                     sql.Identifier(schema)
