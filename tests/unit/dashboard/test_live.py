@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from jobpool.core.clock import SystemClock
+from jobpool.dashboard.live import part as parts
 from jobpool.dashboard.live.live import Live
 from jobpool.dashboard.live.part import Part
 from jobpool.dashboard.live.readers import Backlogs, Memory
@@ -14,6 +15,8 @@ from jobpool.errors import StoreUnavailable
 from jobpool.store.records.operating import Filter
 from support.store.storing import ManualClock, lease_one, new_job, succeeded
 from support.waiting import wait_until
+
+PATIENCE_S = 30.0
 
 
 class Read:
@@ -45,6 +48,12 @@ def reading(opener):
     reading = Reading(opener, threads=1)
     yield reading
     reading.close()
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Wait for what is read, unless a test is about what is late."""
+    monkeypatch.setattr(parts, "left_s", lambda: PATIENCE_S)
 
 
 def part(reading, read, clock, every_s=1.0, share=0.05):
@@ -91,11 +100,13 @@ def test_a_dear_read_takes_its_share_of_the_time_at_most(reading, clock):
     assert known(one) == 3
 
 
-def test_what_takes_too_long_is_unknown_and_then_known(reading, clock):
+def test_what_takes_too_long_is_unknown_and_then_known(reading, clock, monkeypatch):
     read = Read(clock)
     read.may_end.clear()
     one = part(reading, read, clock)
-    assert isinstance(known(one), Unknown)
+    with monkeypatch.context() as hurried:
+        hurried.setattr(parts, "left_s", lambda: 0.01)
+        assert isinstance(known(one), Unknown)
     read.may_end.set()
     wait_until(lambda: known(one) == 1, 30, "it is known")
     assert read.times == 1
@@ -149,14 +160,17 @@ def test_a_store_in_which_nothing_is_committed_is_not_read_again(live, store):
 @pytest.mark.parametrize(
     ("took_s", "is_read"), [(0.1, True), (0.19, True), (0.21, False), (60.0, False)]
 )
-def test_what_only_grows_older_is_read_for_a_small_share_of_the_time(took_s, is_read):
+def test_what_only_grows_older_is_read_for_a_small_share_of_the_time(
+    monkeypatch, took_s, is_read
+):
     """Here 40 s after it was read: of what takes longer than 0.2 s, that is more."""
 
     class Unchanged:
         def changed(self):
             return False
 
-    store, now_ms = Unchanged(), SystemClock().utc_ms()
+    store, now_ms = Unchanged(), 1_800_000_000_000
+    monkeypatch.setattr(SystemClock, "utc_ms", lambda _self: now_ms)
     memory = Memory(store=store, read_ms=now_ms - 40_000, took_s=took_s)
     assert memory.is_new(store) is is_read
 

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from jobpool.dashboard.live import part as parts
 from jobpool.dashboard.live.live import Live
 from jobpool.dashboard.reading import Unknown
 from support.waiting import wait_until
@@ -17,7 +18,8 @@ def live(opener, store):
     live.close()
 
 
-def test_whoever_asks_at_the_same_time_gets_the_same_read(live):
+def test_whoever_asks_at_the_same_time_gets_the_same_read(live, monkeypatch):
+    monkeypatch.setattr(parts, "left_s", lambda: 30.0)
     reads = []
 
     def read(store):

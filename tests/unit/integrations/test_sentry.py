@@ -36,8 +36,10 @@ def sent():
         traces_sample_rate=1.0,
         default_integrations=False,
         auto_enabling_integrations=False,
+        enable_backpressure_handling=False,  # a thread that would go on for ever
     )
     yield kept.transactions
+    sentry_sdk.get_client().close(timeout=0.0)
     sentry_sdk.get_global_scope().set_client(None)
 
 

@@ -16,6 +16,7 @@ from support.store.storing import lease_one, succeeded
 from support.waiting import wait_until
 from unit.dashboard.screens.jobs.test_pages import die
 
+PATIENCE_S = 30.0
 DEAD = {"choice": "state=dead&kind=shop.thumbnail"}
 
 
@@ -33,8 +34,15 @@ def under_way(browser, answer):
 def ended(browser, answer):
     """Wait until the action of an answer is over; return its page."""
     bulk = under_way(browser, answer)
-    wait_until(lambda: bulk.is_over, 10.0, "the action is over")
+    wait_until(lambda: bulk.is_over, PATIENCE_S, "the action is over")
     return browser.get(answer.headers["location"]).text
+
+
+def wait_for_canary(browser, store, answer):
+    """Wait until one is due, and its action knows that."""
+    bulk = under_way(browser, answer)
+    wait_until(lambda: bulk.done.canaries, PATIENCE_S, "a canary is due")
+    assert counted(store, "runnable") == 1
 
 
 def test_what_would_be_done_is_counted_and_changes_nothing(browser, store):
@@ -76,7 +84,7 @@ def test_canaries_go_first_and_the_rest_waits_for_them(browser, store):
     for _ in range(3):
         die(store, "x")
     answer = browser.post("/bulk/retry", {**DEAD, "canary": "1"})
-    wait_until(lambda: counted(store, "runnable") == 1, 10.0, "a canary is due")
+    wait_for_canary(browser, store, answer)
     text = browser.get(answer.headers["location"]).text
     assert "0 of 1 have ended" in text
     assert counted(store, "dead") == 2
@@ -89,7 +97,7 @@ def test_what_is_under_way_can_be_stopped(browser, store):
     for _ in range(3):
         die(store, "x")
     answer = browser.post("/bulk/retry", {**DEAD, "canary": "1"})
-    wait_until(lambda: counted(store, "runnable") == 1, 10.0, "a canary is due")
+    wait_for_canary(browser, store, answer)
     browser.post("/bulk/stop", {"name": under_way(browser, answer).name})
     assert "It was stopped; the rest is as it was." in ended(browser, answer)
     assert counted(store, "dead") == 2
@@ -104,7 +112,7 @@ def test_who_may_not_stop_what_is_under_way_is_refused_on_record(browser, store)
     die(store, "x")
     answer = browser.post("/bulk/retry", {**DEAD, "canary": "1"})
     bulk = under_way(browser, answer)
-    wait_until(lambda: counted(store, "runnable") == 1, 10.0, "a canary is due")
+    wait_for_canary(browser, store, answer)
     browser.access.role = Role.VIEWER
     assert browser.post("/bulk/stop", {"name": bulk.name}).status_code == 403
     assert not bulk.done.is_unwanted
@@ -146,7 +154,7 @@ def test_a_form_that_is_sent_twice_begins_one_action(browser, store):
     form = {**form_of(page), "canary": "1"}
     first, second = (browser.post("/bulk/retry", form) for _ in range(2))
     assert first.headers["location"] == second.headers["location"]
-    wait_until(lambda: counted(store, "runnable") == 1, 10.0, "a canary is due")
+    wait_for_canary(browser, store, first)
     browser.post("/bulk/stop", {"name": under_way(browser, first).name})
     ended(browser, first)
     assert counted(store, "dead") == 2
