@@ -26,7 +26,7 @@ from jobpool.supervisor.machine import inputs as inp
 from jobpool.supervisor.storage.thread import StoreThread
 from support.waiting import wait_until
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class FakeStore:

@@ -13,6 +13,7 @@ from jobpool.cli.terminal.lasting import lasting, words
 from support.waiting import wait_until
 
 CLEAR = "\r\x1b[2K"
+PATIENCE_S = 30.0
 
 
 class Screen:
@@ -32,7 +33,7 @@ class Screen:
             return self.told
 
     def until(self, text):
-        wait_until(lambda: text in self.read(), 10, text)
+        wait_until(lambda: text in self.read(), PATIENCE_S, text)
 
     @contextlib.contextmanager
     def lasting(self, *given, **more):
@@ -86,12 +87,12 @@ def test_what_is_printed_meanwhile_stands_above_it(screen):
         screen.until("another")
         click.echo("half a ", nl=False)
         wanted = len(asked) + 3
-        wait_until(lambda: len(asked) >= wanted, 10, "turns of the bar")
+        wait_until(lambda: len(asked) >= wanted, PATIENCE_S, "turns of the bar")
         assert screen.read().endswith("half a ")
         click.echo("line")
         screen.until("half a line")
         seen = len(screen.read())
-        wait_until(lambda: "retry" in screen.read()[seen:], 10, "the bar")
+        wait_until(lambda: "retry" in screen.read()[seen:], PATIENCE_S, "the bar")
     for line in ("one line", "another", "half a line"):
         assert re.search(rf"(^|\x1b\[2K|\n){line}\r\n", screen.told), line
 

@@ -255,7 +255,7 @@ def test_in_a_transaction_a_call_that_would_wait_for_it_is_refused(store, jobs, 
         add.options(connection=connection).enqueue(1)
         thread = threading.Thread(target=lambda: others.append(add.enqueue(2)))
         thread.start()
-        thread.join(10)
+        thread.join(30)
     assert store.batches == [(1, connection), (1, None)]
     assert len(others) == 1
     assert add.enqueue(3).id == 3

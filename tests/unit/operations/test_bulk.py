@@ -203,7 +203,7 @@ def test_what_is_slow_ends_soon_once_it_is_unwanted(store):
     slow = Cancel(jobs=Selection(which=Filter()), per_s=1 / 3600)
     thread = threading.Thread(target=operate, args=(store, ADA, slow, done))
     thread.start()
-    wait_until(lambda: done.jobs == 1, 10.0, "the first job is canceled")
+    wait_until(lambda: done.jobs == 1, 30.0, "the first job is canceled")
     done.is_unwanted = True
     thread.join(30.0)
     assert not thread.is_alive()

@@ -13,9 +13,9 @@ TESTS = Path(__file__).parents[2]
 STUCK = """
 import os, sys, time
 from support.last_resort import LastResort
-LastResort(0.1, late_s=0.0, again_s=0.0).pytest_runtest_setup()
+resort = LastResort(0.1, late_s=0.0, again_s=0.0)
 os.dup2(os.open(os.devnull, os.O_RDWR), 2)
-time.sleep(60)
+resort.pytest_runtest_setup(); time.sleep(60)
 """
 
 

@@ -315,9 +315,9 @@ class StoreThread(threading.Thread):
             self._report.written(report)
             self.commits.took(self._clock.monotonic_s() - began_s)
         self.saves += count_saves(batch.safety_notes)
-        self._outbox.answered(due, receipts)
-        if receipts:
+        if receipts:  # before it is told: what is left after that may come at once
             self._settled_s = self._clock.monotonic_s()
+        self._outbox.answered(due, receipts)
         for answer in answers:
             self._post(answer)
         is_awaited = any(ask.jobs or ask.flow for ask in batch.asks)

@@ -186,7 +186,7 @@ def test_threads_of_a_handler_may_hold_the_cap_between_them(stripe, rehearsal):
     with stripe.permit():
         thread = threading.Thread(target=other)
         thread.start()
-        assert taken.wait(10)
+        assert taken.wait(30)
         thread.join()
 
 

@@ -12,7 +12,7 @@ from jobpool.sandbox.metering.idleness import DOUBTS_MAX, SAMPLE_AFTER_S, Idlene
 from jobpool.sandbox.system import procfs
 from support.waiting import wait_until
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 @pytest.fixture

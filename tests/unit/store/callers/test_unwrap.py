@@ -32,7 +32,7 @@ class Held:
 
     def __call__(self, connection):
         self.began.set()
-        assert self.may_end.wait(10)
+        assert self.may_end.wait(30)
         self.has_ended = True
         if self._end is not None:
             raise self._end
@@ -44,7 +44,7 @@ def cancel_and_let_go(held):
 
     async def play():
         call = asyncio.ensure_future(call_async(None, held))
-        await asyncio.to_thread(held.began.wait, 10)
+        await asyncio.to_thread(held.began.wait, 30)
         for _ in range(2):
             call.cancel()
             await asyncio.sleep(0)

@@ -26,7 +26,7 @@ from jobpool.supervisor.maintenance.other_pools import OtherPools
 from jobpool.supervisor.maintenance.ticking import Ticking
 from support.waiting import wait_until
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 @pytest.fixture

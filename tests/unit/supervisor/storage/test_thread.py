@@ -166,7 +166,7 @@ def test_without_small_ends_large_ones_are_written_together() -> None:
     rig = Rig(clock)
     rig.store.receipts[1] = [Receipt.LATER, Receipt.ACCEPTED]
     rig.settle(1)
-    wait_until(lambda: rig.store.settled, PATIENCE_S, "tried")
+    wait_until(lambda: rig.thread._outbox._later_s, PATIENCE_S, "tried")
     clock.advance(2 * QUIET_S)
     rig.wait_settled(1)
     with rig.thread._changed:
@@ -480,7 +480,7 @@ def test_a_handlers_flow_delays_no_end_and_fails_alone(
     assert (stored.enqueued, stored.flow.id) == ([], 1)
     assert rig.store.flows == [(flow, [(0, job)])]
     wait_until(lambda: len(rig.store.settled) == 2, PATIENCE_S, "both ends")
-    assert rig.store.wakes == 2
+    wait_until(lambda: rig.store.wakes == 2, PATIENCE_S, "others are woken")
     assert not rig.of(ev.StoreTrouble)
 
 
@@ -504,8 +504,13 @@ def test_a_refusal_of_the_store_is_kept_as_the_reason(rig: Rig) -> None:
     assert str(rig.thread.refusal) == "this queue has moved"
 
 
-def test_a_shared_store_is_never_left_alone_for_long(rig: Rig) -> None:
-    """Results are written soon after the store's return."""
+def test_a_shared_store_is_never_left_alone_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Results are written soon after the store's return; time passes by pauses."""
+    clock = ManualClock()
+    rig = Rig(clock)
+    monkeypatch.setattr(rig.thread, "rest", clock.advance)
     rig.store.failures = [StoreUnavailable("away")] * 8
     rig.settle(1)
     rig.wait_settled(1)
@@ -513,6 +518,7 @@ def test_a_shared_store_is_never_left_alone_for_long(rig: Rig) -> None:
     trouble = Trouble(rig.thread._post, rig.thread._clock)
     pauses_s = [trouble.next_pause_s(is_shared=True) for _ in range(20)]
     assert 0.25 < pauses_s[-1] <= max(pauses_s) <= 0.5
+    rig.thread.close(PATIENCE_S)
 
 
 def test_a_store_that_went_back_gets_nothing_more(rig: Rig) -> None:
