@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import socket
 
 import pytest
 import uvicorn
@@ -28,19 +29,24 @@ async def app(scope, receive, send):
 
 
 def heard(*said):
-    """Return what each connection hears until it is closed; all are opened at first."""
+    """Return what each connection hears until it is closed; all are opened at first.
+
+    They have said their words before they are accepted: we are silent no longer than
+    we should be, also on a busy machine.
+    """
 
     async def talk():
         config = uvicorn.Config(app, log_config=None, timeout_keep_alive=60)
         state, loop = ServerState(), asyncio.get_running_loop()
+        listening = socket.create_server(("127.0.0.1", 0))
+        plugs = [socket.create_connection(listening.getsockname()) for _ in said]
+        for plug, words in zip(plugs, said, strict=True):
+            plug.sendall(words)
+        ends = [await asyncio.open_connection(sock=plug) for plug in plugs]
         server = await loop.create_server(
-            lambda: serving.Connection(config, state, {}, loop), "127.0.0.1", 0
+            lambda: serving.Connection(config, state, {}, loop), sock=listening
         )
-        port = server.sockets[0].getsockname()[1]
-        ends = [await asyncio.open_connection("127.0.0.1", port) for _ in said]
         found = []
-        for (_, writer), words in zip(ends, said, strict=True):
-            writer.write(words)
         for reader, writer in ends:
             try:
                 found.append(await asyncio.wait_for(reader.read(), PATIENCE_S))

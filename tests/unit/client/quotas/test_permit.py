@@ -2,14 +2,16 @@
 
 import asyncio
 import threading
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import format_datetime
 from http.client import HTTPMessage
+from types import SimpleNamespace
 
 import pytest
 
 import jobpool
 from jobpool import Snooze, Throttled, UsageError, testing
+from jobpool.client.quotas import permit as permits
 from jobpool.core.application.current import PermitReply
 from jobpool.testing import Block, TakenPermit
 
@@ -257,10 +259,12 @@ def test_other_answers_change_nothing(stripe, rehearsal, status):
     assert rehearsal.blocks == []
 
 
-def test_a_429_holds_everybody_back_and_the_job_snoozes(stripe, rehearsal):
+def test_a_429_holds_everybody_back_and_the_job_snoozes(stripe, rehearsal, monkeypatch):
     message = HTTPMessage()
     message["Retry-After"] = "30"
-    date = format_datetime(datetime.now(UTC) + timedelta(seconds=40))
+    now_s = 1_800_000_000.0
+    monkeypatch.setattr(permits, "time", SimpleNamespace(time=lambda: now_s))
+    date = format_datetime(datetime.fromtimestamp(now_s + 40, UTC))
     for headers, status, after_s in (
         ({"retry-after": "7"}, 429, 7.0),
         ({"Retry-After": "7"}, 503, 7.0),
@@ -278,7 +282,7 @@ def test_a_429_holds_everybody_back_and_the_job_snoozes(stripe, rehearsal):
         assert rehearsal.blocks.pop() == Block("stripe", "", after_s)
     with pytest.raises(Throttled) as caught:
         answered(stripe, 429, {"Retry-After": date})
-    assert 35 < caught.value.after <= 40
+    assert caught.value.after == 40
     assert len(rehearsal.returned) == len(rehearsal.permits)
 
 

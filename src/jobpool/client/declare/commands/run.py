@@ -5,7 +5,9 @@ job's limits count it and a kill takes it along. Its standard error is the child
 standard output passes through a thread, which gives it on to the child's own, so that
 it is part of the evidence, and keeps the end of it as the result. The thread ends when
 the output is closed: by the program's end or, if the program has left a process behind
-that holds it open, `LEFT_OPEN_S` later; what that process prints then is not kept.
+that holds it open, `LEFT_OPEN_S` later; what that process prints then is not kept. On a
+busy machine the thread may get no processor for so long: what it has not read by then,
+and is there, is read without it.
 
 If the attempt is told to stop (a soft limit), the exception leaves from the wait, and
 the program is killed on the way out.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -29,6 +32,8 @@ from jobpool.errors import CommandFailed, GiveUp
 
 LEFT_OPEN_S = 1.0
 _CHUNK_BYTES = 64 * 2**10
+_PIPE_BYTES_MAX = 2**20
+"""As much as was printed before the program's end, and not read, at most."""
 
 
 def run(
@@ -95,12 +100,21 @@ class _Tail:
         self._output = output
         self._most = most_bytes
         self._kept = bytearray()
+        self._is_closed = False
+        self._lock = threading.Lock()
+        """For what was read and is not kept yet; nobody waits for output within it."""
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def end(self) -> None:
-        """Wait until the output is closed, or for `LEFT_OPEN_S`."""
+        """Wait until the output is closed, or for `LEFT_OPEN_S`; keep what is there."""
         self._thread.join(LEFT_OPEN_S)
+        if not _CAN_LOOK or not self._thread.is_alive():
+            return
+        taken, size = 0, self._take()
+        while size and taken < _PIPE_BYTES_MAX:
+            taken += size
+            size = self._take()
 
     def text(self) -> str:
         """Return what is kept; a character whose beginning is not kept is left out."""
@@ -110,11 +124,37 @@ class _Tail:
 
     def _read(self) -> None:
         with self._output:
-            while chunk := os.read(self._output.fileno(), _CHUNK_BYTES):
-                sys.stdout.buffer.write(chunk)
-                sys.stdout.buffer.flush()
-                self._kept += chunk
-                del self._kept[: -self._most]
+            while not self._is_closed:
+                if _CAN_LOOK:
+                    _has_more(self._output.fileno(), None)
+                self._take()
+
+    def _take(self) -> int:
+        """Keep what is there; return how much that is."""
+        with self._lock:
+            if self._is_closed:
+                return 0
+            file = self._output.fileno()
+            if _CAN_LOOK and not _has_more(file, 0):
+                return 0  # somebody else was here first
+            chunk = os.read(file, _CHUNK_BYTES)
+            self._is_closed = not chunk
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+            self._kept += chunk
+            del self._kept[: -self._most]
+            return len(chunk)
+
+
+_CAN_LOOK = hasattr(select, "poll")
+"""Whether it can be told if something is to be read: not on Windows."""
+
+
+def _has_more(file: int, wait_ms: int | None) -> bool:
+    """Say whether there is more to be read, or its end; wait for that, if asked to."""
+    look = select.poll()
+    look.register(file, select.POLLIN)
+    return bool(look.poll(wait_ms))
 
 
 @contextlib.contextmanager

@@ -4,11 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from jobpool import CommandFailed, GiveUp, JobPool
+from jobpool.client.declare.commands import run as running
 from jobpool.client.declare.commands.exit_codes import ExitCodes
 from jobpool.client.declare.commands.run import run
 
@@ -115,6 +118,30 @@ def test_a_process_that_it_leaves_behind_does_not_hold_the_job():
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.parametrize("leaves", ["", "sleep 60 & echo $!; "])
+def test_all_that_it_has_printed_is_its_result_however_late_it_is_read(
+    monkeypatch, leaves
+):
+    """The thread that reads it may get no processor until its time is over."""
+    may_read = threading.Event()
+
+    class Starved(threading.Thread):
+        def run(self):
+            may_read.wait(30)
+            super().run()
+
+    starved = SimpleNamespace(Thread=Starved, Lock=threading.Lock)
+    monkeypatch.setattr(running, "threading", starved)
+    monkeypatch.setattr(running, "LEFT_OPEN_S", 0.01)
+    script = f"{leaves}head -c 60000 /dev/zero | tr '\\0' x"
+    said = runs("sh", "-c", script, result_bytes=2**20)
+    may_read.set()
+    if leaves:
+        pid, said = said.split("\n")
+        os.kill(int(pid), signal.SIGKILL)
+    assert said == "x" * 60_000
+
+
 def test_an_exception_in_the_job_ends_the_program(monkeypatch):
     """As a soft limit does: nothing runs on."""
 
@@ -122,20 +149,23 @@ def test_an_exception_in_the_job_ends_the_program(monkeypatch):
         raise InterruptedError("soft limit")
 
     started = []
-    popen = subprocess.Popen
+    timers = []
 
-    def start(*args, **options):
-        started.append(popen(*args, **options))
-        return started[-1]
+    class Started(subprocess.Popen):
+        def wait(self, timeout=None):
+            if self not in started:  # not before: a start may take longer than that
+                started.append(self)
+                timers.append(signal.setitimer(signal.ITIMER_REAL, 0.3))
+            return super().wait(timeout)
 
-    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(subprocess, "Popen", Started)
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         with pytest.raises(InterruptedError, match="soft limit"):
             runs("sleep", "60")
     finally:
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timers[0])  # of this test's time-out
     assert [process.returncode for process in started] == [-signal.SIGKILL]
 
 
