@@ -4,6 +4,7 @@ import pytest
 
 from jobpool.errors import ConfigError, StoreUnavailable
 from jobpool.monitoring.metrics import catalogue
+from jobpool.monitoring.metrics import fleet as fleets
 from jobpool.monitoring.metrics.fleet import FleetMetrics, values_of
 from jobpool.monitoring.scaling import scaling_of
 from support.store.storing import lease, new_job, succeeded
@@ -26,6 +27,12 @@ def read(store, **options):
 
 DEADLINE_S = 30
 PLACE = ("shop.thumbnail", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Let a scrape wait for what is read first, as long as that takes here."""
+    monkeypatch.setattr(fleets, "_FIRST_S", float(DEADLINE_S))
 
 
 def test_known_kinds_have_series_with_0(store):

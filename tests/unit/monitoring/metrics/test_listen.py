@@ -108,6 +108,7 @@ def test_without_a_free_descriptor_it_waits_for_one(listener, monkeypatch):
 def test_it_ends_when_it_is_told_to_and_not_when_it_looks_again(monkeypatch):
     """A supervisor's end does not wait for the next look at whether to end."""
     monkeypatch.setattr(listen._Server, "timeout", 3600.0)
+    monkeypatch.setattr(listen, "_CLOSE_S", float(DEADLINE_S))
     with Listener(Address("127.0.0.1", 0), (), refused=pytest.fail) as one:
         assert one.listening.wait(DEADLINE_S)
     assert not one._thread.is_alive()
