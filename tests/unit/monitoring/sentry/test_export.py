@@ -5,6 +5,7 @@ import socket
 
 import msgspec
 import pytest
+from sentry_sdk.worker import _TERMINATOR
 
 from jobpool.core.application.reports import Item, Report
 from jobpool.core.clock import SystemClock
@@ -280,7 +281,11 @@ def test_all_that_a_silent_sentry_has_not_got_at_the_end_is_counted_once(
             own.observe(RAISED)
         with own:
             wait_until(worker.full, PATIENCE_S, "its client has no room left")
+            thread = worker._thread
         worker._queue.queue.clear()  # else it would go on trying beside other tests
+        worker._queue.put_nowait(_TERMINATOR)  # there was no room for it
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
     assert sum(one.reports for one in dropped) == 205
 
 
