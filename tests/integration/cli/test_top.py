@@ -182,10 +182,11 @@ def test_actions_are_carried_out_and_are_in_the_audit_trail(tmp_path, store):
 
 def test_a_store_that_goes_away_is_told_and_read_again_once_it_is_back(tmp_path, store):
     """The last picture stays; nothing is done meanwhile, and it says so."""
-    away = threading.Event()
+    away, seen = threading.Event(), threading.Event()
 
     def opener():
         if away.is_set():
+            assert seen.wait(WITHIN_S)  # the next error takes the first one's place
             raise StoreUnavailable("no route to host")
         return contextlib.closing(open_store(url_of(tmp_path)))
 
@@ -201,8 +202,9 @@ def test_a_store_that_goes_away_is_told_and_read_again_once_it_is_back(tmp_path,
         with watching(opener) as watcher:
             until(watcher, lambda seen: seen.glance is not None, "a glance")
             away.set()
-            until(watcher, lambda seen: "lost" in seen.error, "the first error")
-            until(watcher, lambda seen: "no route" in seen.error, "the next one")
+            until(watcher, lambda now: "lost" in now.error, "the first error")
+            seen.set()
+            until(watcher, lambda now: "no route" in now.error, "the next one")
             assert watcher.latest.glance is not None
             watcher.ask(Pause(pool="io"))
             until(watcher, lambda seen: seen.said, "an answer")
@@ -296,7 +298,6 @@ def screen(tmp_path, store):
 
 def test_keys_work_in_a_terminal_which_is_left_as_it_was(screen, store):
     """A job is opened and canceled; q ends it, and the terminal echoes again."""
-    before = termios.tcgetattr(screen.fd)
     screen.until("shop.thumbnail")
     screen.press("\r")
     screen.until("counts .*attempts 1")
@@ -309,7 +310,7 @@ def test_keys_work_in_a_terminal_which_is_left_as_it_was(screen, store):
     screen.press("q")
     assert screen.exit_code() == 0
     assert screen.told.endswith(LEFT)
-    assert termios.tcgetattr(screen.fd) == before
+    assert termios.tcgetattr(screen.fd) == screen.before
     assert store.get(1).cancel_requested
 
 
@@ -318,12 +319,11 @@ def test_keys_work_in_a_terminal_which_is_left_as_it_was(screen, store):
 )
 def test_a_signal_leaves_the_terminal_as_it_was(screen, number, code):
     """Whoever ends it does not end up in another screen without a cursor."""
-    before = termios.tcgetattr(screen.fd)
     screen.until("shop.thumbnail")
     os.kill(screen.pid, number)
     assert screen.exit_code() == code
     assert screen.told.endswith(LEFT)
-    assert termios.tcgetattr(screen.fd) == before
+    assert termios.tcgetattr(screen.fd) == screen.before
 
 
 def test_it_can_be_suspended_and_goes_on(tmp_path, store):

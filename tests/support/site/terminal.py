@@ -6,6 +6,7 @@ import pty
 import re
 import signal
 import sys
+import termios
 
 from support.waiting import wait_until
 
@@ -18,14 +19,21 @@ class Screen:
     """A command in a terminal of its own, 100 by 30."""
 
     def __init__(self, folder, arguments, script="exec {}"):
+        held, go = os.pipe()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            os.close(go)
+            os.read(held, 1)
             environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
             environ |= {"LINES": "30", "LANG": "C.UTF-8"}
             os.chdir(folder)
             command = script.format(f"{sys.executable} -m jobpool {arguments}")
             os.execve("/bin/bash", ["bash", "-c", command], environ)
+        os.close(held)
         os.set_blocking(self.fd, False)
+        self.before = termios.tcgetattr(self.fd)
+        """What the terminal is like before the command has begun."""
+        os.close(go)
         self.told = ""
 
     def read(self):
@@ -37,9 +45,12 @@ class Screen:
         return self.told
 
     def until(self, words):
-        """Wait until the terminal has been told a text, from here on."""
-        wait_until(lambda: re.search(words, self.read()), _WITHIN_S, words)
-        self.told = ""
+        """Wait until the terminal has been told a text, from here on.
+
+        What follows it is kept: it may have come at the same time.
+        """
+        found = wait_until(lambda: re.search(words, self.read()), _WITHIN_S, words)
+        self.told = self.told[found.end() :]
 
     def press(self, keys):
         os.write(self.fd, keys.encode())
@@ -51,12 +62,12 @@ class Screen:
 
     def exit_code(self):
         def ended():
-            self.read()
+            self.read()  # else it waits for room
             return os.waitpid(self.pid, os.WNOHANG)
 
-        return os.waitstatus_to_exitcode(
-            wait_until(lambda: (done := ended())[0] and done, _WITHIN_S, "its end")[1]
-        )
+        done = wait_until(lambda: (done := ended())[0] and done, _WITHIN_S, "its end")
+        self.read()  # what it has told last
+        return os.waitstatus_to_exitcode(done[1])
 
 
 @contextlib.contextmanager
