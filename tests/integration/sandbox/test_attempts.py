@@ -1,7 +1,10 @@
 """One attempt in a real child: results, errors, outputs, the channel."""
 
+import array
+import fcntl
 import json
 import os
+import termios
 import time
 
 import pytest
@@ -10,6 +13,7 @@ from jobpool.core.application.placeholders import placeholder
 from jobpool.core.application.step_results import MemberResult, WantedResults
 from jobpool.core.jobs.job import Enqueued, JobState
 from jobpool.sandbox.child.channel import BEATS_AT_ONCE
+from jobpool.sandbox.child.encoding import BEAT_EVERY_S
 from jobpool.sandbox.protocol.messages import (
     READ_BYTES,
     Answer,
@@ -189,6 +193,11 @@ def test_an_unreadable_checkpoint_is_reported_not_raised(rig, child):
     assert b"checkpoint is unreadable" in done.output
 
 
+def most_beats(done):
+    """Return how often an attempt that took so long may have told its progress."""
+    return BEATS_AT_ONCE + int(done.duration_s / BEAT_EVERY_S) + 1
+
+
 def test_heartbeats_are_throttled_but_checkpoints_are_not(rig, child):
     """Progress may be dropped when it comes too fast; a checkpoint never is."""
     values = [[n, None] for n in range(50)] + [[None, {"page": n}] for n in range(5)]
@@ -199,10 +208,10 @@ def test_heartbeats_are_throttled_but_checkpoints_are_not(rig, child):
     beats = messages[:-1]
     assert messages[-1].ok
     assert {beat.token for beat in beats} == {job.token}
-    assert [b.progress for b in beats if b.progress] == [
-        *(b"%d" % n for n in range(BEATS_AT_ONCE)),
-        b"49",
-    ]
+    told = [int(b.progress) for b in beats if b.progress]
+    assert (told[:BEATS_AT_ONCE], told[-1]) == ([*range(BEATS_AT_ONCE)], 49)
+    # If the machine has stood still meanwhile, some more were not too fast.
+    assert len(told) <= most_beats(messages[-1]) < 50
     assert [b.checkpoint for b in beats if b.checkpoint] == [
         b'{"page":%d}' % n for n in range(5)
     ]
@@ -211,7 +220,9 @@ def test_heartbeats_are_throttled_but_checkpoints_are_not(rig, child):
 def test_the_last_progress_comes_with_the_end(rig, child):
     """However soon it was reported after the one before."""
     rig.start(child, "beat", [[n, None] for n in range(50)])
-    messages = [rig.message(child) for _ in range(BEATS_AT_ONCE + 2)]
+    messages = []
+    while not messages or isinstance(messages[-1], Beat):
+        messages.append(rig.message(child))
     assert messages[-2].progress == b"49"
     assert isinstance(messages[-1], Done)
     assert rig.run(child, "who").ok  # and nothing of it comes with the next one's
@@ -226,7 +237,7 @@ def test_throttled_heartbeats_still_meet_the_heartbeat_timeout(rig, child, silen
     while not messages or isinstance(messages[-1], Beat):
         messages.append(rig.message(child))
     beats = len(messages) - 1
-    assert beats == 30 if silent_s else beats < 15
+    assert beats == 30 if silent_s else beats <= most_beats(messages[-1])
 
 
 def test_a_heartbeat_that_is_too_large_is_refused(rig, child):
@@ -310,9 +321,18 @@ def test_a_child_that_sends_more_than_is_read_is_congested(rig, child):
     child.is_congested()  # whatever others have asked of it before
     assert rig.result(child, "echo", 1) == 1
     assert not child.is_congested()
-    assert len(rig.result(child, "echo", "x" * 2 * READ_BYTES)) == 2 * READ_BYTES
+    rig.start(child, "echo", "x" * 2 * READ_BYTES)
+    wait_until(lambda: unread(child) >= READ_BYTES, PATIENCE_S, "more than is read")
+    assert len(json.loads(rig.message(child).result)) == 2 * READ_BYTES
     assert child.is_congested()
     assert not child.is_congested()
+
+
+def unread(child):
+    """Return how many bytes of a child wait in its socket."""
+    found = array.array("i", [0])
+    fcntl.ioctl(child, termios.FIONREAD, found)
+    return found[0]
 
 
 def test_soft_timeout_is_raised_in_the_handler(rig, child):

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 
 import msgspec
@@ -31,15 +32,18 @@ from jobpool.supervisor.maintenance.death_proof import (
 )
 from support.machine.sandbox_rig import PATIENCE_S
 from support.site.nesting import cleared, nest
+from support.waiting import wait_until
 
+RUN = f"abc-{uuid.uuid4().hex}"
+"""Processes of a run are known by its name: of others' tests at the same time, too."""
 SUPERVISOR = """
 import os, subprocess, sys, time
 from pathlib import Path
 from jobpool.sandbox.system.procfs import process_start_time
 from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.sandbox.runs.marks import MARK_BYTES
-run = RunDirectory.create(sys.argv[1], "abc")
-env = {"JOBPOOL_RUN": "abc"} if "marked" in sys.argv else {}
+run = RunDirectory.create(sys.argv[1], sys.argv[2])
+env = {"JOBPOOL_RUN": sys.argv[2]} if "marked" in sys.argv else {}
 if "marked" in sys.argv or "recorded" in sys.argv:
     child = subprocess.Popen(["sleep", "1000"], env={**os.environ, **env})
     if "recorded" in sys.argv:
@@ -56,7 +60,7 @@ class Supervisor:
 
     def __init__(self, root, *words):
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SUPERVISOR, str(root), *words],
+            [sys.executable, "-c", SUPERVISOR, str(root), RUN, *words],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -69,6 +73,11 @@ class Supervisor:
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
+
+
+def is_gone(pid):
+    found = process_stat(pid)
+    return found is None or found.state in "ZX"
 
 
 @pytest.fixture
@@ -84,9 +93,12 @@ def supervise(tmp_path):
     yield start
     for supervisor in started:
         supervisor.kill()
-        if supervisor.child and process_stat(supervisor.child):
-            os.kill(supervisor.child, signal.SIGKILL)
-    remove_run(tmp_path / "run", "abc")
+        if supervisor.child:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(supervisor.child, signal.SIGKILL)
+            # The next test has a run of the same name.
+            wait_until(lambda s=supervisor: is_gone(s.child), PATIENCE_S, "its end")
+    remove_run(tmp_path / "run", RUN)
 
 
 def change_header(path, **changes):
@@ -98,11 +110,11 @@ def change_header(path, **changes):
 
 def test_a_run_directory_is_private_and_names_its_supervisor(tmp_path):
     """A run directory is private to its owner and identifies its supervisor exactly."""
-    with RunDirectory.create(tmp_path / "run", "abc") as run:
+    with RunDirectory.create(tmp_path / "run", RUN) as run:
         assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
         assert stat.S_IMODE(run.tmp_root.stat().st_mode) == 0o700
         header = read_header(run.path)
-        assert (header.run_id, header.pid) == ("abc", os.getpid())
+        assert (header.run_id, header.pid) == (RUN, os.getpid())
         assert header.start_time == process_start_time(os.getpid())
         run.write_slot(3, 41, 42)
         run.write_slot(0, 51, 52)
@@ -117,21 +129,21 @@ def test_a_run_directory_is_private_and_names_its_supervisor(tmp_path):
 @pytest.mark.parametrize("end", ["own", "successor's"])
 def test_deep_temporary_directories_do_not_stop_an_end(tmp_path, end):
     """Directories deeper than the recursion limit are removed with the run."""
-    run = RunDirectory.create(tmp_path / "run", "abc")
+    run = RunDirectory.create(tmp_path / "run", RUN)
     with cleared(run.tmp_root):
         nest(run.tmp_root, 1100, "deep")
         if end == "own":
             run.remove()
         else:
             run.close()
-            remove_run(tmp_path / "run", "abc")
+            remove_run(tmp_path / "run", RUN)
         assert not run.tmp_root.exists()
         assert not run.path.exists()
 
 
 def test_the_wake_fifo_never_blocks_or_ends(tmp_path):
     """The FIFO always has a reader, and reading it empty is no end of file."""
-    with RunDirectory.create(tmp_path / "run", "abc") as run:
+    with RunDirectory.create(tmp_path / "run", RUN) as run:
         fd = run.open_wake()
         with pytest.raises(BlockingIOError):
             os.read(fd, 10)
@@ -172,24 +184,24 @@ def test_an_unusable_place_for_a_run_is_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="is a link"):
-        RunDirectory.create(tmp_path / "run", "abc")
-    with RunDirectory.create(tmp_path / "other", "abc") as first:
+        RunDirectory.create(tmp_path / "run", RUN)
+    with RunDirectory.create(tmp_path / "other", RUN) as first:
         with pytest.raises(ConfigError, match="File exists"):
-            RunDirectory.create(tmp_path / "other", "abc")
+            RunDirectory.create(tmp_path / "other", RUN)
         assert first.path.exists()
 
 
 def test_the_own_run_is_alive_and_keeps_its_lock(tmp_path, supervise):
     """Asking about the own run does not drop its lock, as a POSIX lock would."""
-    with RunDirectory.create(tmp_path / "own", "abc"):
-        assert prove_dead(tmp_path / "own", "abc") == Alive()
+    with RunDirectory.create(tmp_path / "own", RUN):
+        assert prove_dead(tmp_path / "own", RUN) == Alive()
         script = (
             "import sys; "
             "from jobpool.supervisor.maintenance.death_proof import prove_dead; "
-            "print(prove_dead(sys.argv[1], 'abc'))"
+            "print(prove_dead(*sys.argv[1:]))"
         )
         answer = subprocess.run(
-            [sys.executable, "-c", script, str(tmp_path / "own")],
+            [sys.executable, "-c", script, str(tmp_path / "own"), RUN],
             capture_output=True,
             text=True,
             check=True,
@@ -200,15 +212,15 @@ def test_the_own_run_is_alive_and_keeps_its_lock(tmp_path, supervise):
 def test_a_living_supervisor_is_alive(tmp_path, supervise):
     """A supervisor that holds its lock is alive, stopped or not."""
     supervisor = supervise()
-    assert prove_dead(tmp_path / "run", "abc") == Alive()
+    assert prove_dead(tmp_path / "run", RUN) == Alive()
     supervisor.process.send_signal(signal.SIGSTOP)
-    assert prove_dead(tmp_path / "run", "abc") == Alive()
+    assert prove_dead(tmp_path / "run", RUN) == Alive()
 
 
 def test_a_dead_supervisor_is_proven_dead_with_what_it_ran(tmp_path, supervise):
     """After kill -9 the run is dead, and its marks say which attempts ran."""
     supervise().kill()
-    assert prove_dead(tmp_path / "run", "abc") == DeadRun(
+    assert prove_dead(tmp_path / "run", RUN) == DeadRun(
         running_tokens=frozenset({77}), killed=0
     )
 
@@ -219,7 +231,7 @@ def test_survivors_are_killed_before_a_run_counts_as_dead(tmp_path, supervise, w
     supervisor = supervise(word)
     supervisor.kill()
     assert process_stat(supervisor.child)
-    dead = prove_dead(tmp_path / "run", "abc", wait_s=PATIENCE_S)
+    dead = prove_dead(tmp_path / "run", RUN, wait_s=PATIENCE_S)
     assert dead == DeadRun(running_tokens=frozenset({77}), killed=1)
     stat_now = process_stat(supervisor.child)
     assert stat_now is None or stat_now.state == "Z"
@@ -236,19 +248,19 @@ def test_survivors_are_killed_before_a_run_counts_as_dead(tmp_path, supervise, w
 def test_a_damaged_mark_hides_no_running_job(tmp_path, supervise, spoil):
     """In a run with a damaged mark, every job may have begun."""
     supervise("recorded").kill()
-    spoil(tmp_path / "run" / "abc" / "mark.2")
-    dead = prove_dead(tmp_path / "run", "abc", wait_s=PATIENCE_S)
+    spoil(tmp_path / "run" / RUN / "mark.2")
+    dead = prove_dead(tmp_path / "run", RUN, wait_s=PATIENCE_S)
     assert dead == DeadRun(running_tokens=None, killed=1)
 
 
 def test_a_recycled_pid_is_left_alone(tmp_path, supervise):
     """A recorded pid that belongs to another process now is left alone."""
-    with RunDirectory.create(tmp_path / "run", "abc") as run:
+    with RunDirectory.create(tmp_path / "run", RUN) as run:
         run.write_slot(0, os.getppid(), 1)
         os.close(open_marks(run.mark_path(0)))
         run.keep()
     change_header(run.path, start_time=1)
-    assert prove_dead(tmp_path / "run", "abc") == DeadRun(
+    assert prove_dead(tmp_path / "run", RUN) == DeadRun(
         running_tokens=frozenset(), killed=0
     )
     assert process_stat(os.getppid())
@@ -256,9 +268,9 @@ def test_a_recycled_pid_is_left_alone(tmp_path, supervise):
 
 def test_a_living_supervisor_without_its_lock_is_unproven(tmp_path, supervise):
     """A free lock is not enough while the supervisor's process exists."""
-    with RunDirectory.create(tmp_path / "run", "abc") as run:
+    with RunDirectory.create(tmp_path / "run", RUN) as run:
         run.keep()
-    verdict = prove_dead(tmp_path / "run", "abc")
+    verdict = prove_dead(tmp_path / "run", RUN)
     assert isinstance(verdict, Unproven)
     assert "does not hold its lock" in verdict.reason
 
@@ -268,43 +280,41 @@ def test_after_a_reboot_a_run_is_dead_but_its_running_jobs_are_unknown(
 ):
     """After a reboot no process lives, but what had been running is unknown."""
     supervisor = supervise()
-    assert prove_dead(tmp_path / "run", "abc", same_boot=False) == Alive()
+    assert prove_dead(tmp_path / "run", RUN, same_boot=False) == Alive()
     supervisor.kill()
-    assert prove_dead(tmp_path / "run", "abc", same_boot=False) == DeadRun()
-    change_header(tmp_path / "run" / "abc", boot_id="another")
-    assert prove_dead(tmp_path / "run", "abc") == DeadRun()
+    assert prove_dead(tmp_path / "run", RUN, same_boot=False) == DeadRun()
+    change_header(tmp_path / "run" / RUN, boot_id="another")
+    assert prove_dead(tmp_path / "run", RUN) == DeadRun()
     assert prove_dead(tmp_path / "run", "missing", same_boot=False) == DeadRun()
 
 
 def test_in_another_pid_namespace_only_pid_1_is_proven_dead(tmp_path, supervise):
     """In a container, only a supervisor that was pid 1 is proven dead by its lock."""
     supervise().kill()
-    path = tmp_path / "run" / "abc"
+    path = tmp_path / "run" / RUN
     change_header(path, pid_namespace=1)
-    verdict = prove_dead(tmp_path / "run", "abc")
+    verdict = prove_dead(tmp_path / "run", RUN)
     assert isinstance(verdict, Unproven)
     assert "container" in verdict.reason
     change_header(path, pid=1)
-    assert prove_dead(tmp_path / "run", "abc") == DeadRun(
-        running_tokens=frozenset({77})
-    )
+    assert prove_dead(tmp_path / "run", RUN) == DeadRun(running_tokens=frozenset({77}))
 
 
 def test_a_missing_or_damaged_record_is_unproven(tmp_path, supervise):
     """Without a readable record nothing can be proven, and the reason says so."""
-    verdict = prove_dead(tmp_path / "run", "abc")
+    verdict = prove_dead(tmp_path / "run", RUN)
     assert isinstance(verdict, Unproven)
-    assert "JOBPOOL_RUN=abc" in verdict.reason
+    assert f"JOBPOOL_RUN={RUN}" in verdict.reason
     supervise().kill()
-    (tmp_path / "run" / "abc" / "slots").write_bytes(b"garbage")
-    assert isinstance(prove_dead(tmp_path / "run", "abc"), Unproven)
+    (tmp_path / "run" / RUN / "slots").write_bytes(b"garbage")
+    assert isinstance(prove_dead(tmp_path / "run", RUN), Unproven)
 
 
 def test_a_run_whose_processes_do_not_die_is_unproven(tmp_path, supervise):
     """A survivor that is still there after the wait keeps the run's leases."""
     supervisor = supervise("marked")
     supervisor.kill()
-    verdict = prove_dead(tmp_path / "run", "abc", wait_s=-1)
+    verdict = prove_dead(tmp_path / "run", RUN, wait_s=-1)
     assert isinstance(verdict, Unproven)
     assert f"sleep (pid {supervisor.child})" in verdict.reason
     assert process_stat(supervisor.child)
@@ -316,11 +326,11 @@ def test_a_prover_started_by_a_job_does_not_kill_itself(tmp_path, supervise):
     script = (
         "import sys; "
         "from jobpool.supervisor.maintenance.death_proof import prove_dead; "
-        "print(prove_dead(sys.argv[1], 'abc').reason)"
+        "print(prove_dead(*sys.argv[1:]).reason)"
     )
     answer = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "run")],
-        env={**os.environ, "JOBPOOL_RUN": "abc"},
+        [sys.executable, "-c", script, str(tmp_path / "run"), RUN],
+        env={**os.environ, "JOBPOOL_RUN": RUN},
         capture_output=True,
         text=True,
         check=True,
@@ -339,7 +349,7 @@ def test_a_run_directory_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatc
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, before[1]))
     try:
         with pytest.raises(ConfigError, match="Too many open files"):
-            RunDirectory.create(tmp_path / "run", "abc")
+            RunDirectory.create(tmp_path / "run", RUN)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert [*(tmp_path / "run").iterdir(), *(tmp_path / "tmp").iterdir()] == []
@@ -357,10 +367,10 @@ def test_a_supervisor_killed_at_its_start_leaves_nothing_unrecorded(
 
     def making(path, *arguments, **options):
         if path.parent == place:
-            named.append(read_header(tmp_path / "run" / "abc").tmp_root)
+            named.append(read_header(tmp_path / "run" / RUN).tmp_root)
         make(path, *arguments, **options)
 
     monkeypatch.setattr(Path, "mkdir", making)
-    with RunDirectory.create(tmp_path / "run", "abc") as run:
+    with RunDirectory.create(tmp_path / "run", RUN) as run:
         assert [str(path) for path in place.iterdir()] == named == [str(run.tmp_root)]
     assert list(place.iterdir()) == []

@@ -9,7 +9,7 @@ import pytest
 
 from jobpool.sandbox.system import oom
 from jobpool.sandbox.system.oom import OomScores
-from support.site.supervising import Site
+from support.site.supervising import PATIENCE_S, Site
 from support.waiting import wait_until
 
 APP = """
@@ -54,10 +54,10 @@ def test_a_handler_cannot_make_the_supervisor_the_kernels_first_victim(tmp_path)
         before = [*map(score_of, pids)]
         assert len(pids) > 1
         site.finish(site.add("raise", {"pids": pids}))
-        wait_until(lambda: [*map(score_of, pids)] == before, 10, "they are put back")
+        wait_until(lambda: [*map(score_of, pids)] == before, PATIENCE_S, "put back")
         # A thread of its own writes the log: a score may be back before its line.
         wait_until(
-            lambda: len(supervisor.events("alarm")) >= len(pids), 10, "it is said"
+            lambda: len(supervisor.events("alarm")) >= len(pids), PATIENCE_S, "said"
         )
         assert len(supervisor.events("alarm")) == len(pids)
         supervisor.stop()

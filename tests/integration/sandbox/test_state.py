@@ -12,7 +12,7 @@ import pytest
 from jobpool.sandbox.metering.idleness import waits_for_a_job
 from jobpool.sandbox.runs.marks import MARK_BYTES, read_marks
 from jobpool.sandbox.system.own_fds import OWN_FROM
-from support.machine.sandbox_rig import Rig
+from support.machine.sandbox_rig import PATIENCE_S, Rig
 from support.site.nesting import cleared
 from support.waiting import wait_until
 
@@ -401,7 +401,7 @@ def test_changes_that_avoid_the_recorded_calls_are_undone_soon(rig, child, waits
     child.send(*jobs)
     child.issue_tickets([job.seq for job in allowed])
     assert [rig.message(child).surprise for _ in allowed] == [""] * len(allowed)
-    wait_until(lambda: waits_for_a_job(child.pid), 10, "a child that waits")
+    wait_until(lambda: waits_for_a_job(child.pid), PATIENCE_S, "it waits")
     assert rig.result(child, "state") == before
 
 

@@ -1,12 +1,13 @@
 """Tickets and marks: which job has begun is known exactly, whatever dies when."""
 
+import os
 import random
 import signal
 import time
 
 import pytest
 
-from jobpool.sandbox.protocol.messages import Done, Retire
+from jobpool.sandbox.protocol.messages import Done, Draining, Retire
 from jobpool.sandbox.runs.marks import MARK, MARK_BYTES, read_marks
 from support.machine.sandbox_rig import PATIENCE_S, Rig
 from support.waiting import wait_until
@@ -40,12 +41,13 @@ def test_no_job_begins_without_its_ticket(rig):
 def test_recalled_jobs_never_begin(rig):
     """A recalled job does not run, and the jobs after it do."""
     child = rig.child()
-    running, recalled, later = (rig.job("sleep", 0.1) for _ in range(3))
+    running, recalled = rig.job("wait_for_stop"), rig.job("echo", 1)
+    later = rig.job("echo", 2)
     child.send(running, recalled)
     child.issue_tickets([running.seq, recalled.seq])
     wait_until(lambda: running.token in marks(rig, child), PATIENCE_S, "it has begun")
     assert child.recall() == [recalled.seq]
-    child.send(later)
+    child.send(Draining(), later)
     child.issue_tickets([later.seq])
     assert [rig.message(child).seq for _ in range(2)] == [running.seq, later.seq]
 
@@ -133,9 +135,11 @@ def test_jobs_larger_than_the_socket_wait_for_room(rig):
     """Large payloads are sent piece by piece; the supervisor never blocks."""
     child = rig.child()
     jobs = [rig.job("echo", "x" * 900_000) for _ in range(5)]
-    rig.start(child, "sleep", 0.2)
+    os.kill(child.job_pid, signal.SIGSTOP)  # it reads nothing
+    rig.start(child, "echo", 0)
     child.send(*jobs)
     assert child.wants_write
+    os.kill(child.job_pid, signal.SIGCONT)
     child.issue_tickets([job.seq for job in jobs])
     done = []
     deadline = time.monotonic() + PATIENCE_S
