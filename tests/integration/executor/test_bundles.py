@@ -149,14 +149,14 @@ def test_a_time_limit_in_a_bundle_applies_to_each_call():
             time.sleep(PATIENCE_S)
         return jobpool.current().token
 
-    with jobpool.Executor(2, timeout="1s") as executor:
+    with jobpool.Executor(2, timeout="5s") as executor:
         warmed(executor, call)
         futures = [executor.submit(call, WARM + n) for n in range(200)]
         errors = ends_of(futures)
     assert errors.keys() == {60}
     assert type(errors[60]) is JobTimedOut
-    assert errors[60].evidence.duration_s >= 1.0
-    assert "limit of 1s" in str(errors[60])
+    assert errors[60].evidence.duration_s >= 5.0
+    assert "limit of 5s" in str(errors[60])
 
 
 def test_a_memory_limit_in_a_bundle_applies_to_each_call():
@@ -177,13 +177,19 @@ def test_a_slow_call_delays_no_other(executor, tmp_path):
         while not gate.exists():
             time.sleep(0.005)
 
-    warmed(executor, quick)
-    futures = [executor.submit(quick, n, {60}, hold) for n in range(200)]
-    others = futures[:60] + futures[61:]
-    assert len({future.result(PATIENCE_S) for future in others}) < 190
-    assert not futures[60].done()
-    gate.touch()
-    assert futures[60].result(PATIENCE_S)
+    def are_together():
+        gate.unlink(missing_ok=True)
+        warmed(executor, quick)
+        futures = [executor.submit(quick, n, {60}, hold) for n in range(200)]
+        others = futures[:60] + futures[61:]
+        tokens = {future.result(PATIENCE_S) for future in others}
+        assert not futures[60].done()
+        gate.touch()
+        assert futures[60].result(PATIENCE_S)
+        # As above: there may be another slow call.
+        return len(tokens) < 190
+
+    wait_until(are_together, PATIENCE_S, "bundles around who is slow")
 
 
 def messy(_n, folder):
@@ -301,16 +307,20 @@ def test_one_worker_begins_calls_in_the_order_of_their_submission(tmp_path):
         note(number)
 
     with jobpool.Executor(1) as executor:
-        limited = executor.options(timeout="5s")
-        fine = executor.options(timeout="0.5s")
+        limited = executor.options(timeout="30s")
+        fine = executor.options(timeout="0.9s")
         for _round in range(3):
             log.write_bytes(b"")
+            short = {}
             for n in range(0, 600, 6):
                 executor.submit(note, n)
                 executor.submit(another, n + 1)
                 limited.submit(note, n + 2)
                 limited.submit(another, n + 3)
-                fine.submit(another, n + 4)
+                short[n + 4] = fine.submit(another, n + 4)
                 last = executor.submit(note, n + 5, 0.08 if n == 300 else 0.0)
             last.result(PATIENCE_S)
-            assert [*map(int, log.read_text().split())] == list(range(600))
+            # A machine that stands still for so long lets one be killed at its limit.
+            late = {n for n, one in short.items() if one.exception(PATIENCE_S)}
+            found = [*map(int, log.read_text().split())]
+            assert found == [n for n in range(600) if n not in late.difference(found)]

@@ -1,5 +1,6 @@
 """The executor: what calls return, in which order, and what cannot travel."""
 
+import contextlib
 import dataclasses
 import enum
 import os
@@ -160,19 +161,23 @@ def test_a_result_that_cannot_be_put_together_fails_its_own_future(executor):
     assert executor.submit(abs, -2).result(PATIENCE_S) == 2
 
 
+def large_files(directories):
+    found = []
+    for path in (path for where in directories for path in Path(where).iterdir()):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size > 2**20 and path.is_file():
+                found.append(path)
+    return found
+
+
 def test_large_arguments_and_results_travel_by_file(executor):
     """20 MiB each way arrive whole, and no file stays behind."""
     data = os.urandom(LARGE_BYTES)
     future = executor.submit(lambda taken: taken[::-1], data)
     assert future.result(PATIENCE_S) == data[::-1]
     directories = executor._own._directories
-    left = [
-        path
-        for directory in directories
-        for path in Path(directory).iterdir()
-        if path.is_file() and path.stat().st_size > 2**20
-    ]
-    assert not left
+    # The result's file goes once the future has the result.
+    wait_until(lambda: not large_files(directories), PATIENCE_S, "their end")
     assert all(Path(d).stat().st_mode & 0o777 == 0o700 for d in directories)
 
 
@@ -209,12 +214,19 @@ def test_map_raises_at_the_item_that_failed(executor):
         next(results)
 
 
-def test_map_times_out(executor):
+def test_map_times_out(executor, tmp_path):
     """A result that is not there in time raises TimeoutError."""
-    results = executor.map(time.sleep, [0, 3], timeout=0.5)
+    gate = tmp_path / "gate"
+
+    def hold(waits):
+        while waits and not gate.exists():
+            time.sleep(0.005)
+
+    results = executor.map(hold, [False, True], timeout=3)
     assert next(results) is None
     with pytest.raises(TimeoutError):
         next(results)
+    gate.touch()
 
 
 def test_map_refuses_invalid_chunk_sizes(executor):
@@ -330,14 +342,18 @@ def test_the_initializer_runs_in_each_child():
         assert set(found) == {"yes"}
 
 
-def test_an_initializer_that_raises_breaks_the_executor():
+def test_an_initializer_that_raises_breaks_the_executor(tmp_path):
     """All futures report it, with the traceback, and no more calls are accepted."""
+    gate = tmp_path / "gate"
 
     def fail():
+        while not gate.exists():
+            time.sleep(0.005)
         raise LookupError("no configuration")
 
     with jobpool.Executor(2, initializer=fail) as executor:
         futures = [executor.submit(abs, -1) for _ in range(20)]
+        gate.touch()  # before, calls are accepted
         for future in futures:
             error = future.exception(PATIENCE_S)
             assert isinstance(error, ExecutorBroken)

@@ -49,7 +49,7 @@ def test_what_an_inner_executor_started_dies_with_its_call(marker, tmp_path):
             inner.submit(note.touch).result(PATIENCE_S)
             inner.submit(time.sleep, 2 * PATIENCE_S).result()
 
-    with jobpool.Executor(1, timeout="6s") as executor:
+    with jobpool.Executor(1, timeout="15s") as executor:
         executor.submit(abs, -1).result(PATIENCE_S)
         quiet = len(marked(marker))
         future = executor.submit(outlast)

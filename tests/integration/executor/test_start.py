@@ -12,7 +12,11 @@ from support.waiting import wait_until
 
 
 def command_of(pid):
-    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    """Return the words of a process's command; none if it has just ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def zygote_of(executor):
