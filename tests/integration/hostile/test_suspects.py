@@ -43,7 +43,7 @@ def hider():
 
 @jobs.job("cpu", kind="late")
 def late():
-    time.sleep(1.5)
+    time.sleep(2.3)  # before twice its probation is over, on a busy machine as well
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(1000)
 
@@ -58,11 +58,18 @@ def fine():
     return 1
 
 
+@jobs.job("io", kind="aside")
+def aside():
+    return 1
+
+
 @jobs.job("cpu", kind="mended", retry=AT_ONCE, max_crashes=9)
 def mended():
     if not (HERE / "mended").exists():
         segfault()
 """
+FIRST = "2s"
+"""The probation of killers that are found out."""
 CONFIG = """
 [pools.cpu]
 sandbox = "off"
@@ -156,7 +163,7 @@ def require_found_out(site, kind):
     while site.job(killer).state != "quarantined":
         supervisor = site.launch(
             *("--pools", "cpu=4", "--log-format", "json"),
-            env={"JOBPOOL_PROBATION": "1s"},
+            env={"JOBPOOL_PROBATION": FIRST},
             nursed=True,
         )
         wait_until(
@@ -192,11 +199,13 @@ def test_suspects_run_one_at_a_time_until_they_are_cleared(site):
             site.wait_begun(job_id)
         supervisor.kill()
         (site.folder / "witness").unlink()
-    later = site.start("cpu=4", env={"JOBPOOL_PROBATION": "1s"})
-    suspected = [later.wait_event("job_suspected", id=job_id) for job_id in ids]
+    between = site.start("io=1")  # which takes them back and cannot clear them
+    suspected = [between.wait_event("job_suspected", id=job_id) for job_id in ids]
     assert {one["recoveries"] for one in suspected} == {0}
     (status,) = site.cli("status")
     assert [one["id"] for one in status["suspects"]] == ids
+    assert between.stop() == 0
+    later = site.start("cpu=4", env={"JOBPOOL_PROBATION": "1s"})
     for job_id in ids:
         later.wait_event("job_cleared", id=job_id)
         site.wait_begun(job_id)

@@ -3,6 +3,7 @@
 It may break whatever its user can reach, but no other job is charged for that.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -222,11 +223,14 @@ def test_without_its_run_directory_a_supervisor_ends_and_says_why(tmp_path):
         supervisor = site.start("cpu=1,io=1")
         job = site.add("held", pool="io")
         site.wait_begun(job)
-        pids = site.children()
+        pids = wait_until(
+            lambda: len(found := site.children()) == 2 and found, PATIENCE_S, "both"
+        )
         (run,) = site.folder.glob("jobpool.db.run/*/lock")
         shutil.rmtree(run.parent)
         idle = [pid for pid in pids if pid != site.wait_begun(job).pid]
-        os.kill(idle[0], signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it drains already
+            os.kill(idle[0], signal.SIGKILL)
         supervisor.wait_event("supervisor_draining")
         site.open_gate("gate")
         assert site.result(job) == "well"

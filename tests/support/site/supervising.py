@@ -232,8 +232,13 @@ class Site:
 
     def children(self):
         """Return the pids of the children that the slot files name."""
-        runs = self.folder.glob("jobpool.db.run/*")
-        return [pid for run in runs for pid, _start in read_slots(run)]
+        found = []
+        for run in self.folder.glob("jobpool.db.run/*"):
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # it begins, or is being removed
+                found += [pid for pid, _start in read_slots(run)]
+        return found
 
     def zygotes(self, supervisor):
         """Return the pids of a supervisor's zygotes, in the order of its pools."""
@@ -350,8 +355,9 @@ class Site:
     def witnesses(self, what="began"):
         """Return what handlers left lines about."""
         path = self.folder / "witness"
-        lines = path.read_text().splitlines() if path.exists() else []
-        parts = (line.split() for line in lines)
+        text = path.read_text() if path.exists() else ""
+        # What has no end yet is being written.
+        parts = (line.split() for line in text.split("\n")[:-1])
         found = (Witness(p[0], *map(int, p[1:])) for p in parts)
         return [one for one in found if one.what == what]
 

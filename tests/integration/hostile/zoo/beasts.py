@@ -5,8 +5,10 @@ former runs the handlers, the latter reads `BEASTS`.
 """
 
 import ctypes
+import functools
 import mmap
 import platform
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -121,7 +123,19 @@ def hangs(function=None, **options):
 
 def eats(function=None, **options):
     """Add a handler that takes memory without end."""
-    enter = beast(OUT_OF_MEMORY, memory=MEMORY, **options)
+
+    def enter(function):
+        @functools.wraps(function)
+        def eat():
+            try:
+                function()
+            except MemoryError:
+                # A busy supervisor comes later than twice the limit is refused. What
+                # was taken is held by the exception.
+                time.sleep(60)
+
+        return beast(OUT_OF_MEMORY, memory=MEMORY, **options)(eat)
+
     return enter if function is None else enter(function)
 
 

@@ -73,13 +73,16 @@ def shared_map():
 def memory_file():
     fd = os.memfd_create("hoard")
     os.ftruncate(fd, 400 * MIB)
-    touch(mmap.mmap(fd, 400 * MIB))
+    area = mmap.mmap(fd, 400 * MIB)
+    touch(area)
+    time.sleep(60)
 
 
 @eats
 def from_malloc():
-    while True:
-        ctypes.memset(libc.malloc(4 * MIB) or 0, 1, 4 * MIB)
+    while area := libc.malloc(4 * MIB):
+        ctypes.memset(area, 1, 4 * MIB)
+    time.sleep(60)  # until it is killed
 
 
 libc.malloc.restype = ctypes.c_void_p

@@ -9,7 +9,7 @@ import random
 import socket
 import time
 
-from beasts import SUCCEEDED, TIMED_OUT, TIMEOUT, Verdict, beast, failed, succeeds
+from beasts import TIMED_OUT, TIMEOUT, Verdict, beast, failed, succeeds
 
 from jobpool import GiveUp, RetryLater, current
 from jobpool.sandbox.protocol.messages import Ask, Beat, Done, Ready, encode
@@ -218,13 +218,13 @@ def later_but_when():
     raise RetryLater("yesterday", "no")
 
 
-@beast(SUCCEEDED, timeout="5s")
+@succeeds
 def output_flood():
     for _ in range(200):
         os.write(1, b"x" * (1 << 20))
 
 
-@beast(failed("ValueError", output="the end"), timeout="5s")
+@beast(failed("ValueError", output="the end"))
 def output_flood_and_failure():
     for _ in range(200):
         os.write(1, b"x" * (1 << 20))
@@ -245,7 +245,7 @@ def output_resized():
     raise ValueError
 
 
-@beast(failed("ValueError"), timeout="5s")
+@beast(failed("ValueError"))
 def output_reserved():
     try:
         os.posix_fallocate(1, 0, 300 << 20)

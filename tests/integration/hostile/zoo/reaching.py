@@ -62,7 +62,7 @@ def kill_all_the_others():
         try:
             os.kill(pid, signal.SIGKILL)
             reached += 1
-        except PermissionError:
+        except (PermissionError, ProcessLookupError):  # or it has just ended
             continue
     raise PermissionError(f"{reached} of {len(others())}")
 

@@ -24,6 +24,7 @@ from jobpool.store.records.operating import Filter
 from support.site.as_nobody import NOBODY, obstacle, open_place
 from support.site.supervising import Site
 
+pytestmark = pytest.mark.timeout(600)
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
@@ -48,7 +49,7 @@ CANARIES_MIN = 22
 """They go on until there are so many, however soon the beasts have ended."""
 CANARY_LATE_S = 10.0
 """Beside whole pools of beasts, on a machine that is busy otherwise."""
-ZOO_S = 90.0
+ZOO_S = 240.0
 TROUBLE = ("alarm", "store_trouble", "zygote_failed", "stale_settlement")
 POLL_S = 0.2
 
