@@ -1,6 +1,7 @@
 """`jobpool alive` beside real supervisors, and what systemd hears of them."""
 
 import array
+import contextlib
 import json
 import os
 import signal
@@ -220,7 +221,9 @@ def test_a_server_outage_does_not_fail_the_liveness_probe(site):
 def test_a_broken_configuration_does_not_fail_the_liveness_probe(site):
     """With JOBPOOL_RUN_DIR the probe reads no configuration to find a supervisor."""
     site.start("cpu=1")
-    wait_until(lambda: probe(site.folder)[0] == 0, PATIENCE_S, "its first sign")
+    wait_until(
+        lambda: probe(site.folder, "--ready")[0] == 0, PATIENCE_S, "it says that"
+    )
     (site.folder / "jobpool.toml").write_text("= broken")
     for folder in ("jobpool.db.run", "."):
         env = {"JOBPOOL_RUN_DIR": str(site.folder / folder)}
@@ -341,7 +344,9 @@ def test_a_supervisor_tells_systemd_and_feeds_its_watchdog(site):
         for _ in range(3):
             hear("WATCHDOG=1")
         for pid in site.processes():
-            assert b"NOTIFY_SOCKET" not in Path(f"/proc/{pid}/environ").read_bytes()
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                environ = Path(f"/proc/{pid}/environ").read_bytes()
+                assert b"NOTIFY_SOCKET" not in environ
         supervisor.send(signal.SIGHUP)
         hear("RELOADING=1")
         hear("READY=1")

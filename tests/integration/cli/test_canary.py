@@ -127,8 +127,10 @@ def test_a_command_that_is_killed_while_it_waits_loses_nothing(site, signum):
     process = command(site, "retry", *map(str, ids), "--canary", "1", "--json")
     site.in_state(ids[0], "leased")
     site.wait_begun(ids[0])
+    said = process.stderr.readline()  # it has noted what it has done, and waits
     process.send_signal(signum)
     out, err = process.communicate(timeout=PATIENCE_S)
+    assert said.startswith("canaries: 0 of 1 have ended")
     assert out == ""
     if signum == signal.SIGINT:
         assert process.returncode == 130

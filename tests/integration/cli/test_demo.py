@@ -99,7 +99,7 @@ def supervisor_of(directory, demo):
             return rows(directory, done)[0][0] >= 30
         return False  # there is no store yet
 
-    wait_until(at_work, 60, "honest jobs run")
+    wait_until(at_work, 120, "honest jobs run")
     (pid,) = rows(directory, "SELECT pid FROM jobpool_runs WHERE ended_at_ms IS NULL")
     return pid[0]
 
@@ -231,11 +231,11 @@ def test_demo_whose_supervisor_is_killed_says_so(tmp_path):
     """It names the log, and fails."""
     demo = started("--dir", tmp_path, "--files", MANY)
     os.kill(supervisor_of(tmp_path, demo), signal.SIGKILL)
-    _, error = demo.communicate(timeout=60)
+    _, error = demo.communicate(timeout=RUN_S)
     assert demo.returncode == 1
     assert "the supervisor has ended with -9" in error
     assert f"{tmp_path}/supervisor.log" in error
-    wait_until(lambda: not of_the_demo(tmp_path), 10, "the killed run's processes end")
+    wait_until(lambda: not of_the_demo(tmp_path), 60, "the killed run's processes end")
 
 
 def test_interrupted_demo_drains(tmp_path):
@@ -243,10 +243,10 @@ def test_interrupted_demo_drains(tmp_path):
     demo = started("--dir", tmp_path, "--files", MANY, "--dashboard")
     lines = iter(demo.stderr.readline, "")
     link = next(line for line in lines if "watch it at" in line).split()[-1]
-    assert httpx2.get(link).status_code == 303
+    assert httpx2.get(link, timeout=60).status_code == 303
     supervisor_of(tmp_path, demo)
     demo.send_signal(signal.SIGINT)
-    _, error = demo.communicate(timeout=60)
+    _, error = demo.communicate(timeout=RUN_S)
     with pytest.raises(httpx2.ConnectError):
         httpx2.get(link)
     assert demo.returncode == 130
@@ -264,7 +264,7 @@ def test_killed_demo_takes_its_supervisor_along(tmp_path):
     assert pid in of_the_demo(tmp_path)
     demo.kill()
     demo.communicate()
-    wait_until(lambda: not of_the_demo(tmp_path), 40, "everything ends")
+    wait_until(lambda: not of_the_demo(tmp_path), 90, "everything ends")
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_process_that_carries_the_mark_is_found(tmp_path, monkeypatch):
     with subprocess.Popen(["sleep", "60"], env=marked) as process:
         try:
             left = wait_until(
-                lambda: processes_left(tmp_path, SystemClock()), 10, "sleep has begun"
+                lambda: processes_left(tmp_path, SystemClock()), 60, "sleep has begun"
             )
         finally:
             process.kill()

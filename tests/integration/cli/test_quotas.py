@@ -25,7 +25,7 @@ from support.store.cli_store import (
 
 STRIPE = Quota(name="stripe", rate=parse_rate("100/s"), burst=50, concurrency=2)
 FAIR = Quota(name="fair-use", concurrency=1, per="tenant")
-IN_TEN_MINUTES = re.compile(r"(next permit|PAUSED, ends) in (10m00s|9m5\d)")
+IN_TEN_MINUTES = re.compile(r"(next permit|PAUSED, ends) in (10m00s|9m[0-5]\d)")
 OWN, OWN_NEED = own_cap(KIND.kind, 7)
 
 

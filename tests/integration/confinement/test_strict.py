@@ -41,6 +41,7 @@ NOT_PERMITTED = "Operation not permitted"
 IS_ROOT = os.geteuid() == 0
 MIB = 2**20
 NOBODY = 65534
+AGAIN_S_MAX = 400
 
 
 def strict(**options):
@@ -389,6 +390,7 @@ def test_the_kind_of_namespace_depends_on_the_user():
     assert (Feature.USERS in MISSING) is not IS_ROOT
 
 
+@pytest.mark.timeout(AGAIN_S_MAX + 60)
 @pytest.mark.skipif(not IS_ROOT, reason="it is an ordinary user who runs this")
 def test_all_of_this_holds_for_an_ordinary_user():
     """The same tests again, as nobody, in user namespaces."""
@@ -400,7 +402,7 @@ def test_all_of_this_holds_for_an_ordinary_user():
             [sys.executable, script, __file__, f"--basetemp={base}/own"],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=AGAIN_S_MAX,
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
