@@ -8,6 +8,7 @@ import pytest
 
 from support.crash_points.states import work_root
 from support.postgres.kept_backends import KeptBackends
+from support.postgres.patient_locks import patient_locks
 
 
 @pytest.fixture
@@ -23,5 +24,5 @@ def _backends_are_kept():
 
     Most of what a test does is new to a backend that has just begun.
     """
-    with contextlib.closing(KeptBackends()) as kept, kept.used():
+    with contextlib.closing(KeptBackends()) as kept, kept.used(), patient_locks():
         yield

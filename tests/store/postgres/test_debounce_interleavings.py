@@ -229,7 +229,7 @@ SITUATIONS = ["nothing", "open", "open until start", "running", "followed"]
 
 @pytest.fixture(scope="module")
 def world():
-    with closing(World()) as world, stops():
+    with stops(), closing(World()) as world:
         yield world
 
 

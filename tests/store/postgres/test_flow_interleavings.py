@@ -9,6 +9,7 @@ from jobpool.core.jobs.job import JobState
 from jobpool.errors import StoreUnavailable
 from jobpool.store.operations.flows import enqueue
 from jobpool.store.records.operating import Replay
+from support.postgres.patient_locks import patient_locks
 from support.postgres.server import query_of, server
 from support.store.flows import (
     died,
@@ -28,6 +29,12 @@ WAITING = """
 SELECT count(*) FROM pg_stat_activity
 WHERE wait_event_type = 'Lock' AND application_name = 'jobpool'
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _locks_are_waited_for():
+    with patient_locks():
+        yield
 
 
 @pytest.fixture

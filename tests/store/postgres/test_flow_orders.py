@@ -203,7 +203,7 @@ SITUATIONS = ["noted", "its hook runs", "ended", "retried"]
 
 @pytest.fixture(scope="module")
 def world():
-    with closing(World()) as world, stops():
+    with stops(), closing(World()) as world:
         yield world
 
 

@@ -11,6 +11,7 @@ from jobpool.core.formats import FORMAT
 from jobpool.errors import FeatureHeldBack, StoreRefused
 from jobpool.store.operations.runs import GONE_S
 from jobpool.store.records.runs import Renewal
+from support.postgres.patient_locks import patient_locks
 from support.postgres.server import query_of, server
 from support.store.storing import KINDS, begin_run, lease, new_job
 from support.waiting import in_thread, wait_until
@@ -27,6 +28,12 @@ INSERT INTO {}.runs (
 VALUES ('old', 'a', 'boot', 17, 1, '0.1.0', '{{}}', 0, 0, 9000000000000)
 """
 TTL_S = 10.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _locks_are_waited_for():
+    with patient_locks():
+        yield
 
 
 def somebody_waits():

@@ -38,7 +38,7 @@ STEPS = 40
 def world(request):
     """Return the world; in a fair one claims of a pool take turns before all else."""
     pools = [PoolRule(name=name, fair="tenant") for name in ("cpu", "io")]
-    with closing(World(pools if request.param == "fair" else ())) as world, stops():
+    with stops(), closing(World(pools if request.param == "fair" else ())) as world:
         yield world
 
 

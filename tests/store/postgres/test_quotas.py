@@ -8,6 +8,7 @@ import pytest
 from jobpool.core.config.settings import Retention
 from jobpool.core.jobs.job import PermitAsk, PermitReturn, Throttle
 from jobpool.store.opening import open_store
+from support.postgres.patient_locks import patient_locks
 from support.postgres.server import query_of, server
 from support.store.quotas import KIND, OTHER, enqueue, publish, quota, stamped
 from support.store.storing import KINDS, handed_back, new_job, succeeded
@@ -18,6 +19,12 @@ SELECT count(*) FROM pg_stat_activity
 WHERE wait_event_type = 'Lock' AND application_name = 'jobpool'
 """
 WAIT_S = 20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _locks_are_waited_for():
+    with patient_locks():
+        yield
 
 
 def somebody_waits():

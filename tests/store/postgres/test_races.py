@@ -1,7 +1,6 @@
 """Concurrency on PostgreSQL: another transaction commits between any two statements."""
 
 import threading
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ from jobpool.store.opening import open_store
 from jobpool.store.postgres.store import PostgresStore
 from jobpool.store.records.operating import Filter
 from jobpool.store.records.runs import Renewal
+from support.postgres.patient_locks import patient_locks
 from support.postgres.server import server, with_query
 from support.store.storing import KINDS, begin_run, handed_back, lease_one, new_job
 from support.waiting import in_thread, wait_until
@@ -21,6 +21,12 @@ WAITING = """
 SELECT count(*) FROM pg_stat_activity
 WHERE wait_event_type = 'Lock' AND application_name = 'jobpool'
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _locks_are_waited_for():
+    with patient_locks():
+        yield
 
 
 def somebody_waits():
@@ -109,10 +115,9 @@ def test_a_run_in_the_middle_of_a_transaction_is_not_seized_or_waited_for(pair, 
     with first.transaction():
         first.lease("a", {"cpu": 1}, KINDS)
         clock.advance(2)
-        began_s = time.monotonic()
         with second.transaction():
+            # A wait would end in an error: this thread keeps the row.
             assert not second.seize("a")
-        assert time.monotonic() - began_s < 2.0
     with second.transaction():
         assert second.seize("a")
 

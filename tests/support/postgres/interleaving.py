@@ -12,6 +12,7 @@ from collections.abc import Callable
 from unittest import mock
 
 from jobpool.store.postgres.connection.pipeline import Answers, Wire
+from support.postgres.patient_locks import patient_locks
 
 _QUIET = frozenset({"begin", "begun", "savepoint", "release", "plan_anew", "wake"})
 """Statements before which nobody stops: they neither read nor change a row."""
@@ -117,7 +118,7 @@ _actors = {}
 
 @contextlib.contextmanager
 def stops():
-    """Let actors' stores stop before each statement."""
+    """Let actors' stores, which are opened meanwhile, stop before each statement."""
     ask = Wire.ask
 
     def ask_one_by_one(self, statements):
@@ -134,7 +135,7 @@ def stops():
                 return Answers(results, answers.error)
         return Answers(results, None)
 
-    with mock.patch.object(Wire, "ask", ask_one_by_one):
+    with mock.patch.object(Wire, "ask", ask_one_by_one), patient_locks():
         yield
 
 

@@ -8,7 +8,7 @@ import subprocess
 from support.postgres.server import OwnServer, binaries, server_user
 from support.waiting import wait_until
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class RecoverableServer(OwnServer):
