@@ -59,10 +59,10 @@ def in_threads(count: int = 6):
 
 
 @jobs.job("io", kind="by_vendor")
-def by_vendor(vendor: str = "usual"):
+def by_vendor(vendor: str = "usual", takes_s: float = 0.01):
     with globals()["vendor"].permit():
         note(f"began {current().id}")
-        time.sleep(0.01)
+        time.sleep(takes_s)
         note(f"ended {current().id}")
 
 
@@ -127,7 +127,8 @@ def test_a_bucket_is_that_of_the_jobs_argument_or_its_default(site):
     usual = [{"vendor": "usual"}, None] * 3
     site.finish_all(site.add_many("by_vendor", usual, pool="io"))
     assert most_at_once(site)[0] == 1
-    others = [{"vendor": f"v{n}"} for n in range(4)]
+    # Long enough to meet, however late each of them begins.
+    others = [{"vendor": f"v{n}", "takes_s": 0.3} for n in range(4)]
     site.finish_all(site.add_many("by_vendor", others * 3, pool="io"))
     assert most_at_once(site)[0] > 1
 

@@ -14,7 +14,8 @@ from jobpool.store.records.operating import AuditFilter
 from support.store.scheduling import declared
 
 BERLIN = ZoneInfo("Europe/Berlin")
-NIGHTLY = {"cron": "0 2 * * *", "tz": "Europe/Berlin"}
+NIGHTLY = {"cron": "0 4 * * *", "tz": "Europe/Berlin"}
+"""At an hour that each day has, also where clocks are changed."""
 
 
 @pytest.fixture
@@ -56,8 +57,8 @@ def test_a_schedule_is_put_read_changed_and_removed(jobs, store, digest):
     assert not jobs.schedules.put("digest-42", call, **NIGHTLY, tenant="acme")
     seen = jobs.schedules.get("digest-42")
     assert (seen.kind, seen.pool, seen.tenant) == ("shop.digest", "io", "acme")
-    assert (seen.when, seen.tz) == ("at 02:00 every day, Europe/Berlin", BERLIN.key)
-    assert [(at.hour, at.tzinfo) for at in seen.next] == [(2, BERLIN)] * 3
+    assert (seen.when, seen.tz) == ("at 04:00 every day, Europe/Berlin", BERLIN.key)
+    assert [(at.hour, at.tzinfo) for at in seen.next] == [(4, BERLIN)] * 3
     assert (seen.last, seen.missed, seen.application) == (None, 0, None)
     assert jobs.schedules.put("digest-42", call, every="1h", from_="end")
     assert jobs.schedules.get("digest-42").when == "1h after each end"
@@ -75,7 +76,7 @@ def test_a_schedule_is_put_read_changed_and_removed(jobs, store, digest):
         "schedule": "digest-42",
         "kind": "shop.digest",
         "pool": "io",
-        "when": "at 02:00 every day, Europe/Berlin",
+        "when": "at 04:00 every day, Europe/Berlin",
         "tenant": "acme",
     }
 
@@ -120,9 +121,10 @@ def test_a_pause_has_an_end_and_a_reason(jobs, store, digest):
 
 def test_a_span_of_the_past_is_made_up_for(jobs, store, digest):
     """Counted first; what has a tick already is left alone."""
-    jobs.schedules.put("digest", digest.call(42), cron="0 * * * *")
-    now = dt.datetime.now(dt.UTC)
-    end = now.replace(minute=0, second=0, microsecond=999_999) - dt.timedelta(hours=1)
+    # Half an hour from now, there and back: no tick comes while this runs.
+    last = dt.datetime.now(dt.UTC).replace(second=0) - dt.timedelta(minutes=30)
+    jobs.schedules.put("digest", digest.call(42), cron=f"{last.minute} * * * *")
+    end = last.replace(microsecond=999_999) - dt.timedelta(hours=1)
     start = end.replace(microsecond=0) - dt.timedelta(hours=9)
     assert jobs.schedules.backfill("digest", start, end, dry_run=True) == 10
     assert jobs.schedules.ticks("digest") == ()

@@ -109,7 +109,7 @@ def test_a_task_that_fails_is_tried_as_often_as_it_says(found):
 @pytest.mark.parametrize(
     ("case", "error", "words"),
     [
-        ("hang", "JobTimedOut", "time limit of 200ms"),
+        ("hang", "JobTimedOut", "time limit of 2s"),
         ("die", "JobCrashed", "SIGKILL"),
         ("lambda", "TypeError", "Unsupported type"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from jobpool.cli.root import cli
 from jobpool.cli.watch import alerts as alerts_command
 from jobpool.core.config.settings import AlertSettings
 from jobpool.core.jobs.outcome import Outcome
-from jobpool.monitoring.alerts import watcher as watching
 from jobpool.monitoring.alerts.receivers.configured import receivers_of
 from jobpool.monitoring.alerts.watcher import Watcher
 from jobpool.store.opening import open_store
@@ -187,24 +187,23 @@ threading.Event().wait()
 """
 
 
-@pytest.mark.usefixtures("_short_claims")
 def test_a_teller_that_is_killed_is_followed_by_another(tmp_path):
     """After its receiver has the alert, before it has noted that: the name is equal."""
     url = f"sqlite:///{tmp_path}/jobs.db"
     store = open_store(url)
     make_dead(store)
-    victims = []
+    turns, victims = iter([True]), queue.SimpleQueue()
 
     def kill(_told):
-        if victims:
-            victim = victims.pop()
+        if next(turns, False):
+            victim = victims.get(timeout=PATIENCE_S)
             os.kill(victim.pid, signal.SIGKILL)
             victim.wait()
 
     with ear(kill) as (hook, came):
         argv = [sys.executable, "-c", TELLER, url, hook]
         victim = subprocess.Popen(argv)
-        victims.append(victim)
+        victims.put(victim)
         assert victim.wait(PATIENCE_S) == -signal.SIGKILL
         assert [one.state for one in store.alerts()] == ["sending"]
         with watched(url, hook):
@@ -217,11 +216,6 @@ def test_a_teller_that_is_killed_is_followed_by_another(tmp_path):
     assert came[0] == came[1]
     assert store.alerts()[0].tries == 2
     store.close()
-
-
-@pytest.fixture
-def _short_claims(monkeypatch):
-    monkeypatch.setattr(watching, "_CLAIM_S", 0.5)
 
 
 def invoke(tmp_path, config, *words):

@@ -30,7 +30,7 @@ def trace_spans():
     trace.set_tracer_provider(provider)
 
 
-@jobs.job("cpu", kind="shop.hang", timeout="1s", max_attempts=1)
+@jobs.job("cpu", kind="shop.hang", timeout="5s", max_attempts=1)
 def hang() -> None:
     with trace.get_tracer("shop").start_as_current_span("resize"):
         note.enqueue()
@@ -104,7 +104,7 @@ def test_one_trace_has_all_of_a_killed_job(site, receiver):
     assert (attempt.parent_id, attempt.links) == (request.span_id, (request.span_id,))
     assert (resize.parent_id, note.parent_id) == (attempt.span_id, resize.span_id)
     assert attempt.began_ns <= resize.began_ns <= resize.ended_ns <= attempt.ended_ns
-    assert 1e9 <= attempt.ended_ns - attempt.began_ns < PATIENCE_S * 1e9
+    assert 5e9 <= attempt.ended_ns - attempt.began_ns < PATIENCE_S * 1e9
     told = attempt.attributes
     assert (attempt.kind, attempt.service) == (SpanKind.CONSUMER.value + 1, "jobpool")
     assert told["jobpool.outcome"] == told["error.type"] == "timed_out"
@@ -112,7 +112,7 @@ def test_one_trace_has_all_of_a_killed_job(site, receiver):
     assert told["messaging.message.id"] == str(job.id)
     assert (told["messaging.destination.name"], told["jobpool.attempt"]) == ("cpu", 1)
     assert told["jobpool.peak_memory_bytes"] > 2**20
-    assert "1s" in attempt.error
+    assert "5s" in attempt.error
     (ended,) = site.supervisor.events("job_ended", id=job.id)
     assert ended["trace_id"] == attempt.trace_id
 
