@@ -62,6 +62,7 @@ def test_readers_of_all_kinds_find_no_fault(visit, address):
     By keyboard the first stop skips the navigation, and each stop can be seen.
     """
     page = visit(address)
+    visit.hold(page)
     assert faults_for_readers(page) == []
     page.emulate_media(color_scheme="dark")
     assert faults_for_readers(page, "color-contrast") == []

@@ -5,12 +5,14 @@ import io
 import re
 import threading
 from contextlib import closing
+from functools import partial
 from http import HTTPStatus
 
 import pytest
 from flask import Flask, Request, redirect, request, session, url_for
 from werkzeug.serving import make_server
 
+from jobpool.dashboard.app import Dashboard
 from jobpool.dashboard.asked import FORM_MAX_BYTES
 from jobpool.errors import ConfigError
 from jobpool.integrations.flask import Principal, Role, dashboard
@@ -23,6 +25,15 @@ OURS = {"Sec-Fetch-Site": "same-origin"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 ANN = Principal(who="ann", role=Role.OPERATOR, origin="the shop")
 ROLES = {"ann": Role.OPERATOR, "eve": Role.VIEWER}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _patience():
+    """A page waits for what it shows, however busy the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patient = partial(Dashboard, deadline_s=PATIENCE_S)
+        patch.setattr("jobpool.integrations.dashboard.Dashboard", patient)
+        yield
 
 
 @pytest.fixture(scope="module")

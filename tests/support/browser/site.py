@@ -80,6 +80,8 @@ def served(path):
         log_config=None,
         access_log=False,
         lifespan="off",
+        # A client of ours must not ask just when an idle connection is closed.
+        timeout_keep_alive=600,
         timeout_graceful_shutdown=CLOSE_S,
     )
     server = uvicorn.Server(config)

@@ -48,6 +48,13 @@ class Visit:
         page.goto(self._site.url + path, wait_until="load")
         return page
 
+    def hold(self, page):
+        """Have a page stay as it is, as while somebody presses a button of it.
+
+        Else it shows itself anew soon after it was opened, and loses the focus.
+        """
+        page.evaluate("document.dispatchEvent(new Event('pointerdown'))")
+
     def close(self):
         """Close all pages."""
         for context in self._contexts:
