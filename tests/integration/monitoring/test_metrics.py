@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -35,9 +36,13 @@ def told() -> int:
 """
 
 
+@contextmanager
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return one.getsockname()[1]
+    """Yield a port that is nobody else's meanwhile: whoever names it may listen."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(("127.0.0.1", 0))
+        yield one.getsockname()[1]
 
 
 def scrape(port):
@@ -46,6 +51,14 @@ def scrape(port):
         f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S
     ) as answer:
         return values_in(answer.read().decode())
+
+
+def if_served(port):
+    """Return the same; None: nobody listens there yet."""
+    try:
+        return scrape(port)
+    except OSError:
+        return None
 
 
 def values_in(text):
@@ -60,11 +73,11 @@ def values_in(text):
 
 @pytest.fixture
 def site(tmp_path):
-    port = free_port()
-    config = f'[metrics]\nlisten = "127.0.0.1:{port}"\n'
-    with Site(tmp_path, APP, config=config) as site:
-        site.port = port
-        yield site
+    with free_port() as port:
+        config = f'[metrics]\nlisten = "127.0.0.1:{port}"\n'
+        with Site(tmp_path, APP, config=config) as site:
+            site.port = port
+            yield site
 
 
 def test_a_supervisor_is_scraped(site):
@@ -74,14 +87,20 @@ def test_a_supervisor_is_scraped(site):
     ids += [site.add("shop.hang"), site.add("shop.told", pool="io")]
     site.finish_all(ids)
 
+    total = "jobpool_attempts_total"
+    last = (
+        ("jobpool_slots", "cpu"),
+        ("jobpool_kills_total", "timeout"),
+        ("jobpool_dead_total", "shop.hang"),
+        (total, "shop.told", "succeeded", "io"),
+    )
+
     def counted():
-        found = scrape(site.port)
-        slots = found.get(("jobpool_slots", "cpu"))
-        killed = found["jobpool_kills_total", "timeout"]
-        return found if slots and killed else None
+        found = if_served(site.port) or {}
+        added = found.get((total, "shop.add", "succeeded", "cpu"))
+        return found if added == 20 and all(map(found.get, last)) else None
 
     found = wait_until(counted, PATIENCE_S, "figures of the supervisor")
-    total = "jobpool_attempts_total"
     assert found[total, "shop.add", "succeeded", "cpu"] == 20
     assert found[total, "shop.told", "succeeded", "io"] == 1
     assert found[total, "shop.hang", "timed_out", "cpu"] == 1
@@ -98,20 +117,17 @@ def test_a_supervisor_is_scraped(site):
 def test_a_supervisor_starts_beside_one_that_has_the_address(site):
     """It says so, runs jobs, and has the address once the other has ended."""
     first = site.start("cpu=1,io=1")
-    wait_until(lambda: scrape(site.port), PATIENCE_S, "the first is scraped")
+    wait_until(lambda: if_served(site.port), PATIENCE_S, "the first is scraped")
     second = site.start("cpu=1,io=1")
     second.wait_event("metrics_refused")
     assert first.stop() == 0
     assert site.result(site.add("shop.add", {"a": 1, "b": 2})) == 3
 
-    def served():
-        try:
-            found = scrape(site.port)
-        except OSError:
-            return None
+    def counted():
+        found = if_served(site.port) or {}
         return found.get(("jobpool_attempts_total", "shop.add", "succeeded", "cpu"))
 
-    assert wait_until(served, PATIENCE_S, "the second is scraped") == 1
+    assert wait_until(counted, PATIENCE_S, "the second is scraped") == 1
 
 
 def test_the_fleet_is_scraped_in_one_place(site):
@@ -131,10 +147,9 @@ def test_the_fleet_is_scraped_in_one_place(site):
 @contextmanager
 def served(site):
     """Serve the fleet's gauges; yield the process and its port."""
-    port = free_port()
     words = [sys.executable, "-m", "jobpool", "metrics", "--store", site.url]
     with subprocess.Popen(
-        [*words, "--listen", f"127.0.0.1:{port}"],
+        [*words, "--listen", "127.0.0.1:0"],
         cwd=site.folder,
         env={k: v for k, v in os.environ.items() if not k.startswith("JOBPOOL_")},
         stdout=subprocess.PIPE,
@@ -142,8 +157,9 @@ def served(site):
     ) as process:
         try:
             said = process.stdout.readline().strip()
-            assert said == f"http://127.0.0.1:{port}/metrics"
-            yield process, port
+            url = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/metrics", said)
+            assert url, said
+            yield process, int(url[1])
         finally:
             process.kill()
 
