@@ -9,6 +9,7 @@ import pytest
 from support.site.django_project import PROJECT
 from support.site.judges import DJANGO, TASKS_DB, judges
 
+pytestmark = pytest.mark.timeout(600)
 _OTHER_PROCESS = "a task runs in another process, not in the caller's"
 _CAN = "it says that the backend cannot do what ours can"
 _MEMORY = "it changes or empties the list that the dummy has in memory"
@@ -94,14 +95,12 @@ def those():
     return judges(DJANGO, TASKS_DB)
 
 
-@pytest.mark.timeout(300)
 def test_djangos_own_tests_of_tasks_pass(those, tmp_path):
     """78 of 85. Where they name Django's dummy and immediate backends they get ours."""
     found = those.run("judged_django", tmp_path, "tasks", path=["django-6.1.3/tests"])
     judged(found, 85, names("tasks", DJANGOS))
 
 
-@pytest.mark.timeout(300)
 def test_the_tests_of_django_tasks_db_pass(those, tmp_path):
     """26 of 61: those that enqueue, and those of its worker, which is a supervisor."""
     found = those.run(
@@ -114,7 +113,6 @@ def test_the_tests_of_django_tasks_db_pass(those, tmp_path):
     judged(found, 61, names("tests", TASKS_DBS))
 
 
-@pytest.mark.timeout(300)
 def test_our_own_tests_pass_on_django_6(those, tmp_path):
     """Those of `project/shop/tests.py`, which run elsewhere with the Django at hand."""
     found = those.run(

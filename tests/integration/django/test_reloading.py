@@ -6,11 +6,13 @@ import signal
 import subprocess
 
 import psutil
+import pytest
 
 from support.site.django_project import PROJECT, Project
 from support.waiting import wait_until
 
 PATIENCE_S = 60
+pytestmark = pytest.mark.timeout(300)  # it waits for several starts and ends
 
 
 def test_a_change_of_code_starts_the_supervisor_anew(tmp_path):

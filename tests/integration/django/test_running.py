@@ -12,6 +12,8 @@ from support.site.django_project import PROJECT
 from support.waiting import wait_until
 
 PATIENCE_S = 60
+# The first one waits for a start, and for whatever all tasks of `live.py` come to.
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")

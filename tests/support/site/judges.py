@@ -20,7 +20,7 @@ import jobpool
 
 DJANGO, TASKS_DB = "django==6.1.3", "django-tasks-db==0.13.0"
 FETCH_S_MAX = 120
-RUN_S_MAX = 200
+RUN_S_MAX = 400
 LEAST = (3, 12)
 """Django 6 needs it."""
 _NEEDED = ("click", "cronsim", "dill", "jsonschema", "msgspec", "psutil", "rich")
