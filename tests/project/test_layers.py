@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -17,6 +19,7 @@ LINES_MAX = 400
 DOCSTRING = re.compile(r'r?"""\S')
 
 
+@pytest.mark.timeout(300)  # it reads all modules, beside all that computes here
 def test_every_import_contract_is_kept():
     """The contracts of [tool.importlinter] in pyproject.toml hold."""
     lint_imports = Path(sys.executable).with_name("lint-imports")
