@@ -342,8 +342,8 @@ class Machine:
 
     def _recalled(self, event: inp.Recalled) -> None:
         slot = self.slots[event.slot]
-        back = self._running.recalled(slot, event)
-        self._dispatcher.put_back(self.pools[slot.pool], back)
+        self._running.recalled(slot, event)
+        self._dispatcher.dispatch(self.pools[slot.pool])
 
     def _stored(self, event: inp.Stored) -> None:
         slot = self.slots[event.slot]

@@ -208,10 +208,10 @@ class Killing:
                 encoded=job.lease.codec is not None,
             )
             self._accounting.end(slot, job, ending, done)
-        self._return(slot, [job for job in jobs if job.seq in back])
+        self.put_back(slot, [job for job in jobs if job.seq in back])
         self._freed(slot)
 
-    def _return(self, slot: Slot, jobs: list[Assigned]) -> None:
+    def put_back(self, slot: Slot, jobs: list[Assigned]) -> None:
         """Put jobs that never began back into the backlog, in their order."""
         self._pools[slot.pool].put_back(self._step.wanted(jobs))
         self._step.wake_at(self._step.now_s)

@@ -95,18 +95,20 @@ class Running:
         untraced = None if tracer is None else UNRECORDED
         self._step.assign(slot, [run_job(job, untraced) for job in jobs])
 
-    def recalled(self, slot: Slot, event: inp.Recalled) -> list[Assigned]:
-        """Take recalled jobs out of a slot's queue: its child can never begin them."""
+    def recalled(self, slot: Slot, event: inp.Recalled) -> None:
+        """Put recalled jobs back into the backlog: their child can never begin them."""
         slot.recalling = False
         back = [job for job in slot.queue if job.seq in event.seqs]
         sent_s = slot.queue[0].started_s if slot.queue else None
         slot.take_back(back)
         for job in back:
             job.started_s = None
+        # Before the child rests, which gives it the first job of the backlog.
+        self._killing.put_back(slot, back)
         if slot.state is SlotState.BUSY:
             if slot.queue:
                 self._prove(slot, event)
-                return back
+                return
             # It did not begin what it was sent: it was stopped, or a handler that
             # reported its own end goes on in it.
             slot.idled_s += self._step.now_s - (sent_s or self._step.now_s)
@@ -114,7 +116,6 @@ class Running:
                 self._idle.not_idle(slot, "has not begun what it was sent")
             else:
                 self._rest(slot)
-        return back
 
     def _prove(self, slot: Slot, event: inp.Recalled) -> None:
         """Check whether a slot's first job has begun, if the recall was for it.

@@ -383,12 +383,6 @@ class Dispatcher:
                 pool.backlog.remove(job)
             self._step.hand_back(job.lease for job in held)
 
-    def put_back(self, pool: Pool, jobs: list[Assigned]) -> None:
-        """Put jobs that their child never began back at the front of the backlog."""
-        pool.put_back(self._step.wanted(jobs))
-        self._step.wake_at(self._step.now_s)
-        self.dispatch(pool)
-
     def _accept(self, lease: Lease) -> None:
         """Add a granted job to its pool's backlog; hand it back if it is unwanted."""
         step = self._step

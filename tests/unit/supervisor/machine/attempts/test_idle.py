@@ -10,6 +10,7 @@ from jobpool.core.events.supervisor import Alarm
 from jobpool.core.jobs.outcome import Outcome
 from jobpool.supervisor.machine import commands as cmd
 from jobpool.supervisor.machine import inputs as inp
+from jobpool.supervisor.machine.attempts.deadlines import RECALL_AFTER_S
 from jobpool.supervisor.machine.state.slot import Assigned, SlotState
 from support.machine.world import MIB, World, done_of, pool
 
@@ -71,6 +72,24 @@ def test_a_job_that_has_begun_is_checked_once() -> None:
     world.notify()
     world.wait(5.0)
     assert len(world.took(cmd.Recall)) == 1
+
+
+def test_what_a_child_did_not_begin_goes_before_what_came_since() -> None:
+    """Also to that child, if it can begin something now."""
+    world = World(pool("cpu", 1)).up().fast()
+    world.deaf_children = True
+    first, second = world.job(), world.job()
+    world.notify()
+    world.wait(RECALL_AFTER_S * 1.5)
+    later = world.job()
+    world.notify()
+    slot = world.machine.slots[0]
+    assert [job.lease.id for job in slot.queue] == [first.id, second.id]
+    assert [job.lease.id for job in world.machine.pools["cpu"].backlog] == [later.id]
+    world.sent.clear()
+    world.recalled(0, slot.queue)
+    sent = [frame.id for frame in world.sent[0]]
+    assert sent == [first.id, second.id, later.id][: len(sent)]
 
 
 def test_a_recall_proves_nothing_of_what_was_sent_after_it() -> None:
