@@ -231,6 +231,7 @@ def test_it_starts_anew_when_a_source_file_has_changed(folder, system):
         enqueue(folder, "double.enqueue(1)")
         # Its event comes before the commit, and what follows is a kill.
         wait_for(lambda: job(folder, 2)[0] is JobState.SUCCEEDED, "the other job")
+        wait_for_event(folder, "supervisor_ready", 2)  # written a moment later
     assert [job(folder, one)[1] for one in (1, 2)] == [2, 3]
     ready = logged(folder, "supervisor_ready")
     assert len(ready) == 2

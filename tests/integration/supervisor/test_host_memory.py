@@ -11,7 +11,8 @@ import pytest
 
 from jobpool.core.jobs.job import JobState
 from support.site import small_host
-from support.site.supervising import Site
+from support.site.supervising import PATIENCE_S, Site
+from support.waiting import wait_until
 
 MIB = 2**20
 APP = """
@@ -61,6 +62,10 @@ def test_honest_jobs_that_outgrow_their_host_are_all_done_at_no_charge(site):
     begun = Counter(one.job for one in site.witnesses("began"))
     again = sum(begun[job] - 1 for job in big)
     assert again > 0, "there was no pressure"
-    assert len(supervisor.events("job_ended", outcome="interrupted")) >= again
-    assert supervisor.events("host_memory_short")
+    wait_until(
+        lambda: len(supervisor.events("job_ended", outcome="interrupted")) >= again,
+        PATIENCE_S,
+        "the interruptions in the log",
+    )
+    assert supervisor.wait_event("host_memory_short")
     assert small_host.lowest_bytes(site.folder) > 0

@@ -247,6 +247,7 @@ def test_one_that_dies_as_it_forks_another_is_replaced(site):
     assert len(zygotes(site, supervisor)) == 2
     assert len(imports(site)) == 2
     assert supervisor.events("import_not_shared") == []
+    supervisor.wait_event("zygote_failed")
     (failed,) = supervisor.events("zygote_failed")
     assert failed["pool"] == "cpu"
 

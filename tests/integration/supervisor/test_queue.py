@@ -32,9 +32,11 @@ def work_io(note: str = ""):
 
 
 @jobs.job("cpu", kind="time")
-def take(seconds: float, *, fails: bool = False):
+def take(seconds: float = 0.0, *, fails: bool = False, gate: str = ""):
     (HERE / f"at.{current().id}").write_text(repr(time.time()))
     time.sleep(seconds)
+    if gate:
+        hold(gate)
     if fails:
         raise GiveUp("as it was asked to")
 
@@ -226,11 +228,12 @@ def test_times_are_when_things_happened(site, seconds, fails):
 
 def test_a_running_job_shows_when_it_began(site):
     """The start is recorded a second later, with its true time."""
-    job_id = site.add("time", {"seconds": 1.6})
+    job_id = site.add("time", {"gate": "seen"})
     seen = wait_until(lambda: site.job(job_id).started_at_ms, PATIENCE_S, "its start")
     assert site.job(job_id).state == "leased"
     began_ms = 1000 * float((site.folder / f"at.{job_id}").read_text())
     assert -500 < seen - began_ms < 2
+    site.open_gate("seen")
     site.finish(job_id)
 
 
@@ -256,14 +259,16 @@ def test_show_has_what_a_running_job_has_written(site):
     site.open_gate("chat.2")
     site.finish(job_id)
     assert site.cli("show", job_id)[0]["output"] is None
+    site.supervisors[0].wait_event("job_output", id=job_id, line="three")
     lines = [one["line"] for one in site.supervisors[0].events("job_output", id=job_id)]
     assert lines == ["one", "two \x1b[31mred", "three"]
 
 
 def test_a_job_of_the_future_waits(site):
     """run_in is counted by the store's clock; until then the job is pending."""
-    job_id = site.add("work", delay_ms=700)
-    assert site.job(job_id).state == "pending"
+    job_id, later = (site.add("work", delay_ms=ms) for ms in (700, 3_600_000))
+    assert site.job(later).state == "pending"
+    site.cli("cancel", later)
     job = site.finish(job_id)
     assert job.started_at_ms >= job.run_at_ms == job.created_at_ms + 700
     assert job.started_at_ms - job.run_at_ms < 5_000
@@ -418,7 +423,7 @@ def test_a_handler_is_told_what_is_full_as_any_producer_is(site):
         lambda: len(supervisor.events("pool_reloaded")) == 2, PATIENCE_S, "a reload"
     )
     assert site.result(site.add("crowds")) is None
-    (said,) = supervisor.events("restart_needed")
+    said = supervisor.wait_event("restart_needed")
     assert said["settings"] == ["[alerts]"]
 
 
@@ -478,7 +483,7 @@ def script(site, code):
 IN_TRANSACTION = """
 import sqlite3
 from jobs import jobs, work
-connection = sqlite3.connect("jobpool.db")
+connection = sqlite3.connect("jobpool.db", timeout=40)
 connection.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER)")
 connection.commit()
 """

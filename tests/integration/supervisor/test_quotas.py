@@ -281,12 +281,15 @@ def test_who_is_throttled_keeps_everybody_away_for_so_long(site):
     assert {(job.state, job.failures) for job in jobs} == {("succeeded", 0)}
     later = [line.at_s for line in ledger(site) if line.at_s > refused.at_s]
     assert min(later) - refused.at_s >= 2.0 - SLACK_S
-    said = [
-        (event["snoozes"], event["throttles"])
-        for supervisor in site.supervisors
-        for event in supervisor.events("job_snoozed", id=first)
-    ]
-    assert said[0] == (1, 1)
+
+    def said():
+        return [
+            (event["snoozes"], event["throttles"])
+            for supervisor in site.supervisors
+            for event in supervisor.events("job_snoozed", id=first)
+        ]
+
+    assert wait_until(said, PATIENCE_S, "its snooze in the log")[0] == (1, 1)
 
 
 def test_a_drain_hands_back_what_waits_for_permits(site):

@@ -46,7 +46,7 @@ def test_a_pool_grows_while_jobs_wait_and_shrinks_when_idle(site):
     assert len(site.children()) <= 1
     ids = [site.add("hold", {"gate": "open"}) for _ in range(6)]
     wait_until(lambda: len(site.witnesses()) == 4, PATIENCE_S, "four at once")
-    assert size_now(supervisor) == 4
+    wait_until(lambda: size_now(supervisor) == 4, PATIENCE_S, "the size in the log")
     assert len({one.pid for one in site.witnesses()}) == 4
     assert len([one for one in ids if site.job(one).state == "runnable"]) == 2
     site.open_gate("open")
@@ -105,6 +105,7 @@ def test_a_pool_that_follows_its_backlog_grows_on_busy_processors(tmp_path):
         supervisor = site.start("io=1..4")
         ids = site.add_many("hold", [{"gate": "open"}] * 6, pool="io")
         wait_until(lambda: len(site.witnesses()) == 4, PATIENCE_S, "four at once")
+        supervisor.wait_event("pool_resized", pool="io", size_to=4)
         resized = supervisor.events("pool_resized", pool="io")
         assert {event["reason"] for event in resized} == {GREW}
         assert resized[-1]["size_to"] == 4
@@ -121,6 +122,7 @@ def test_a_pool_that_follows_age_grows_once_a_job_has_waited_so_long(tmp_path):
         supervisor = site.start("io=1..2")
         first, second = site.add_many("hold", [{"gate": "open"}] * 2, pool="io")
         wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "both at once")
+        supervisor.wait_event("pool_resized", pool="io")
         (resized,) = supervisor.events("pool_resized", pool="io")
         assert resized["size_to"] == 2
         site.open_gate("open")
