@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import pytest
 
@@ -51,6 +51,54 @@ def in_thread(act):
 
     threading.Thread(target=work, daemon=True).start()
     return end
+
+
+class Running:
+    """Counts the seconds in which this machine ran, from when it is entered.
+
+    A promise about time is one about a machine that runs. A busy or a virtual one may
+    run nothing for seconds: then a thread that sleeps for a moment wakes up as much too
+    late. What it was late is not counted.
+    """
+
+    NAP_S = 0.02
+    LATE_S = 0.1
+    """Less is usual."""
+
+    def __init__(self) -> None:
+        self._ends = threading.Event()
+        self._pauses: list[tuple[float, float]] = []
+        self._thread = threading.Thread(target=self._nap, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.began_s = self._due_s = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def ran_s(self, from_s: float | None = None, until_s: float | None = None) -> float:
+        """Return how long it ran between two times: from the first until now."""
+        from_s = self.began_s if from_s is None else from_s
+        now_s = time.monotonic()
+        until_s = now_s if until_s is None else until_s
+        pauses = [*self._pauses]
+        if not self._ends.is_set() and now_s - self._due_s > self.LATE_S:
+            pauses.append((self._due_s, now_s))  # it is over for this thread first
+        stood_s = (
+            min(until_s, end_s) - max(from_s, begin_s) for begin_s, end_s in pauses
+        )
+        return until_s - from_s - sum(max(0.0, one) for one in stood_s)
+
+    def _nap(self) -> None:
+        while not self._ends.is_set():
+            self._due_s = time.monotonic() + self.NAP_S
+            self._ends.wait(self.NAP_S)
+            now_s = time.monotonic()
+            if now_s - self._due_s > self.LATE_S:
+                self._pauses.append((self._due_s, now_s))
 
 
 @contextlib.contextmanager

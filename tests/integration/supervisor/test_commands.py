@@ -42,8 +42,8 @@ def test_a_commands_jobs_end_as_its_program_does(site):
     missing = site.add("count", {"file": "none"}, max_attempts=1)
     upper = site.add("upper", {"text": "grüße"})
     lower = site.add("configured.lower", {"text": "LOUD"})
-    ok = site.add("shell", {"script": "echo fine; exit 3"})
-    dead = site.add("shell", {"script": "echo why >&2; exit 65"})
+    ok = site.add("shell", {"script": "echo fine; exit 3"}, timeout_s=60.0)
+    dead = site.add("shell", {"script": "echo why >&2; exit 65"}, timeout_s=60.0)
     assert site.result(counted) == "2 two lines\n"
     assert site.result(upper).endswith("E")
     assert site.result(lower) == "loud"
@@ -58,14 +58,16 @@ def test_a_commands_jobs_end_as_its_program_does(site):
 
 
 @pytest.mark.parametrize(
-    ("script", "outcome"),
+    ("script", "timeout_s", "outcome"),
     [
-        ("sleep 62", Outcome.TIMED_OUT),
-        ("sleep 62 | sort /dev/zero", Outcome.OUT_OF_MEMORY),
+        ("sleep 62", None, Outcome.TIMED_OUT),
+        ("sleep 62 | sort /dev/zero", 60.0, Outcome.OUT_OF_MEMORY),
     ],
 )
-def test_its_limits_count_the_program_and_a_kill_takes_it_along(site, script, outcome):
-    job = site.add("shell", {"script": script})
+def test_its_limits_count_the_program_and_a_kill_takes_it_along(
+    site, script, timeout_s, outcome
+):
+    job = site.add("shell", {"script": script}, timeout_s=timeout_s)
     ended = site.finish(job)
     assert ended.outcome is outcome
     wait_until(lambda: not programs_of(site), 20, "its programs are gone")

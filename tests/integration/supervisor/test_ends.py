@@ -9,13 +9,12 @@ import contextlib
 import os
 import signal
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
 
 from support.site.supervising import PATIENCE_S, Site, exhaust
-from support.waiting import wait_until
+from support.waiting import Running, wait_until
 
 APP = """
 @jobs.job("cpu", kind="held", retry=AT_ONCE)
@@ -48,9 +47,9 @@ def site(tmp_path):
 
 def ends_in_time(supervisor, signum):
     """Send a signal and return the exit code, with a deadline."""
-    began_s = time.monotonic()
-    code = supervisor.stop(signum)
-    assert time.monotonic() - began_s < END_S + BUSY_MACHINE_S, supervisor.said()
+    with Running() as running:
+        code = supervisor.stop(signum)
+        assert running.ran_s() < END_S + BUSY_MACHINE_S, supervisor.said()
     return code
 
 

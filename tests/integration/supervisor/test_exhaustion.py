@@ -14,7 +14,7 @@ APP = """
 def hold(gate):
     hold_(gate)
 
-@jobs.job("cpu", kind="family", retry=AT_ONCE, timeout="1s")
+@jobs.job("cpu", kind="family", retry=AT_ONCE, timeout="3s")
 def family(gate):
     subprocess.Popen(["sleep", "600"], start_new_session=True)
     hold_(gate)

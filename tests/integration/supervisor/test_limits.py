@@ -19,7 +19,7 @@ def use(mib):
     return block
 
 
-@jobs.job("cpu", kind="canary", max_attempts=1)
+@jobs.job("cpu", kind="canary", timeout="30s", max_attempts=1)
 def canary():
     time.sleep(0.01)
 
@@ -124,9 +124,9 @@ def soft_deaf():
 
 
 @jobs.job("cpu", kind="eat", memory="128MiB", timeout="30s", max_attempts=1)
-def eat(mib: int):
+def eat(mib: int, seconds: float = 0.3):
     kept = use(mib)
-    time.sleep(0.3)
+    time.sleep(seconds)
     return len(kept)
 
 
@@ -135,23 +135,31 @@ def grow():
     kept = []
     while True:
         kept.append(use(4))
+        time.sleep(0.01)  # a busy host must keep up
 
 
-@jobs.job("cpu", kind="at_once", memory="128MiB", memory_growth=2, retry=AT_ONCE)
+@jobs.job("cpu", kind="at_once", memory="128MiB", memory_growth=2, retry=AT_ONCE,
+          timeout="30s")
 def at_once(mib: int):
-    return len(use(mib))
+    kept = use(mib)
+    time.sleep(20 if current().limits.memory_bytes < mib << 20 else 0)
+    return len(kept)
 
 
-@jobs.job("cpu", kind="own_error", memory="128MiB", max_attempts=1)
+@jobs.job("cpu", kind="own_error", memory="128MiB", timeout="30s", max_attempts=1)
 def own_error():
     raise MemoryError("my own idea")
 
 
 @jobs.job("cpu", kind="tree", memory="128MiB", timeout="30s", max_attempts=1)
 def tree(path: str):
-    code = "import time; kept = b'x' * (60 << 20); time.sleep(60)"
-    made = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    code = "input(); import time; kept = b'x' * (60 << 20); time.sleep(60)"
+    words = [sys.executable, "-c", code]
+    made = [subprocess.Popen(words, stdin=subprocess.PIPE) for _ in range(3)]
     Path(path).write_text(" ".join(str(one.pid) for one in made))
+    for one in made:
+        one.stdin.write(b"\\n")
+        one.stdin.flush()
     time.sleep(60)
 
 
@@ -175,17 +183,16 @@ def silent():
     time.sleep(60)
 
 
-@jobs.job("cpu", kind="lively", heartbeat_timeout="0.6s", max_attempts=1)
+@jobs.job("cpu", kind="lively", heartbeat_timeout="3s", timeout="30s", max_attempts=1)
 def lively():
-    for step in range(20):
+    for step in range(80):
         current().heartbeat(progress=step)
         time.sleep(0.05)
 
 
-@jobs.job("cpu", kind="stepping", timeout="20s")
-def stepping(seconds: float):
-    until_s = time.monotonic() + seconds
-    while time.monotonic() < until_s:
+@jobs.job("cpu", kind="stepping", timeout="30s")
+def stepping(gate: str):
+    while not (HERE / gate).exists():
         current().heartbeat(progress=time.time())
         time.sleep(0.001)
     current().heartbeat(progress="last")
@@ -277,7 +284,8 @@ def test_the_hard_limit_follows_an_ignored_soft_one(site):
 @pytest.mark.parametrize("kind", ["eat", "grow"])
 def test_the_memory_limit_ends_a_single_process(site, kind):
     """Over its limit it is killed, with its memory use as evidence."""
-    attempt = end_of(site, kind, {"mib": 200} if kind == "eat" else None)
+    eaten = {"mib": 200, "seconds": 20.0}
+    attempt = end_of(site, kind, eaten if kind == "eat" else None)
     assert attempt.outcome == "out_of_memory"
     assert "over its memory limit of 128MiB" in attempt.reason
     assert 128 * MIB < attempt.peak_rss_bytes < 300 * MIB
@@ -329,7 +337,8 @@ def test_limits_come_from_the_first_source_that_names_them(site):
     ids = {kind: site.add(kind) for kind in reasons}
     own = site.add("order.decorator", timeout_s=0.2)
     over = site.add("order.configured", timeout_s=25.0)
-    memory = site.add("eat", {"mib": 100}, memory_bytes=90 * MIB)
+    eaten = {"mib": 100, "seconds": 20.0}
+    memory = site.add("eat", eaten, memory_bytes=90 * MIB)
     more = site.add("eat", {"mib": 150}, memory_bytes=300 * MIB)
     for kind, limit in reasons.items():
         assert f"time limit of {limit}" in site.finish(ids[kind]).reason
@@ -351,27 +360,32 @@ def test_a_handler_with_heartbeats_is_not_stalled(site):
     job = site.finish(site.add("lively"))
     assert job.state == "succeeded", job.reason
     shown = site.cli("show", job.id)[0]
-    assert shown["progress"] == 19
+    assert shown["progress"] == 79
     assert shown["last_heartbeat_at"] is not None
 
 
 def test_progress_is_shown_while_it_changes_and_the_last_is_kept(site):
     """Within a second, however fast it changes, and without a checkpoint as well."""
-    job_id = site.add("stepping", {"seconds": 2.0})
+    job_id = site.add("stepping", {"gate": "seen"})
     ages_s = []
-    while (job := site.job(job_id)).state != "succeeded":
-        if job.progress not in {None, b'"last"'}:
-            ages_s.append(time.time() - json.loads(job.progress))
-        time.sleep(0.05)
-    assert job.progress == b'"last"'
-    assert len(ages_s) > 20
+
+    def seen():
+        if (progress := site.job(job_id).progress) is not None:
+            ages_s.append(time.time() - json.loads(progress))
+        return len(ages_s) > 100
+
+    wait_until(seen, 25, "its progress, a hundred times")
+    site.open_gate("seen")
+    job = site.finish(job_id)
+    assert (job.state, job.progress) == ("succeeded", b'"last"')
     assert sorted(ages_s)[len(ages_s) // 2] < 1.0
 
 
 @pytest.mark.parametrize("how", ["error", "segfault", "timeout"])
 def test_a_checkpoint_reaches_the_next_attempt(site, how):
     """However an attempt ends, the next one goes on from its last checkpoint."""
-    job = site.finish(site.add("climb", {"how": how}, timeout_s=0.3))
+    timeout_s = 1.0 if how == "timeout" else 30.0
+    job = site.finish(site.add("climb", {"how": how}, timeout_s=timeout_s))
     assert (job.state, json.loads(job.result), job.attempt) == ("succeeded", 3, 4)
     assert json.loads(job.checkpoint) == 3
 

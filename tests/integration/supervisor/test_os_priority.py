@@ -1,5 +1,6 @@
 """Loop and store thread have priority, and so has a child about to be killed."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -65,9 +66,11 @@ def test_loop_and_store_thread_have_priority_and_no_child_does(allowed, tmp_path
         supervisor = site.start("cpu=1")
         site.finish(site.add("work"))
         child, *_ = site.children()
-        threads = list(Path(f"/proc/{supervisor.pid}/task").iterdir())
-        first = [one for one in threads if niceness(int(one.name)) == FIRST_NICE]
-        assert len(first) == 2 < len(threads)
+        threads = []
+        for one in Path(f"/proc/{supervisor.pid}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):  # some live only for a moment
+                threads.append(niceness(int(one.name)))
+        assert threads.count(FIRST_NICE) == 2 < len(threads)
         zygote, *_ = site.zygotes(supervisor)
         assert [niceness(zygote), niceness(child)] == [0, 0]
         supervisor.stop()
@@ -77,9 +80,9 @@ def test_an_inherited_niceness_is_kept():
     """Starting a supervisor with nice applies to all of it."""
     pid = os.fork()
     if pid == 0:
-        os.nice(5)
+        kept = os.nice(5)
         with going_first() as is_first:
-            good = not is_first and niceness() == niceness_of_a_fork() == 5
+            good = not is_first and niceness() == niceness_of_a_fork() == kept
         os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 

@@ -5,8 +5,8 @@ import pytest
 from jobpool.cli.exits import Exit
 from jobpool.store.opening import open_store
 from support.postgres.recovering import recoverable
-from support.site.supervising import Site, is_alive
-from support.waiting import wait_until
+from support.site.supervising import PATIENCE_S, Site, is_alive
+from support.waiting import Running, wait_until
 
 APP = """
 @jobs.job("cpu", kind="held", timeout="10m")
@@ -69,11 +69,13 @@ def test_work_goes_on_after_a_recovery_to_a_point_in_time(site):
         ).fetchone()[0]
     before = site.witnesses()
     # The one that is under way now may be without an answer; the next one tells of it.
-    wait_until(lambda: renewals_of(site) >= renewed + 2, NOTICED_S, "renewals to lose")
+    wait_until(lambda: renewals_of(site) >= renewed + 2, PATIENCE_S, "renewals to lose")
 
     site.close_store()
     site.server.recover(until)
-    assert first.wait_exit(NOTICED_S) == Exit.WENT_BACK
+    with Running() as running:
+        assert first.wait_exit() == Exit.WENT_BACK
+        assert running.ran_s() < NOTICED_S
     assert not is_alive(child)
     (said,) = first.events("store_went_back")
     assert "it has lost the newest" in said["error"]
@@ -88,7 +90,7 @@ def test_work_goes_on_after_a_recovery_to_a_point_in_time(site):
     new = site.add("quick", pool="io")
     assert new > later[-1]
     site.open_gate("open")
-    wait_until(site.store.open_runs, NOTICED_S, "the new run")
+    wait_until(site.store.open_runs, PATIENCE_S, "the new run")
     assert site.witnesses() == before
     site.cli("resume", "--all")
     assert {job.state for job in site.finish_all([*old, new])} == {"succeeded"}

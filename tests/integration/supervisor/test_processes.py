@@ -62,5 +62,5 @@ def test_a_job_that_forks_without_end_is_killed_and_charged(site, kind):
         attempt.reason
     )
     assert MOST < int(attempt.reason.split()[4]) < 1000
-    assert attempt.duration_s < 10
+    assert attempt.duration_s < 30
     assert site.result(site.add("few")) == 0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobpool.cli.exits import Exit
-from support.site.supervising import Site, is_alive
-from support.waiting import wait_until
+from support.site.supervising import PATIENCE_S, Site, is_alive
+from support.waiting import Running, wait_until
 
 APP = """
 @jobs.job("cpu", kind="held", timeout="10m")
@@ -91,9 +91,17 @@ def wait_renewed(site):
     (run,) = site.store.open_runs()
     wait_until(
         lambda: site.store.open_runs()[0].heartbeat_at_ms > run.heartbeat_at_ms,
-        5,
+        PATIENCE_S,
         "the next renewal",
     )
+
+
+def exit_code(supervisor):
+    """Wait for the end of a supervisor that notices soon; return its exit code."""
+    with Running() as running:
+        code = supervisor.wait_exit()
+        assert running.ran_s() < NOTICED_S
+    return code
 
 
 @pytest.mark.parametrize("put_back", [by_rename, over_it, over_it_with_its_log])
@@ -109,7 +117,7 @@ def test_a_supervisor_whose_store_goes_back_stops(site, database, put_back):
     wait_renewed(site)
     site.close_store()
     put_back(copy, database)
-    assert supervisor.wait_exit(NOTICED_S) == Exit.WENT_BACK
+    assert exit_code(supervisor) == Exit.WENT_BACK
     assert not is_alive(pid)
     site.wait_nobody()
     (said,) = supervisor.events("store_went_back")
@@ -152,7 +160,7 @@ def test_work_goes_on_after_a_restore(site, database):
     second = site.start("cpu=2,io=1", env=TTL)
     new = site.add("quick", pool="io")
     assert new > gone[-1]
-    wait_until(lambda: len(site.store.open_runs()) == 1, 5, "its run")
+    wait_until(lambda: len(site.store.open_runs()) == 1, PATIENCE_S, "its run")
     assert site.job(waiting[0]).state == "runnable"
     assert site.job(new).state == "runnable"
     site.cli("resume", "--all")
@@ -183,7 +191,7 @@ def test_a_supervisor_notices_restored_itself(site):
     job = site.add("held", {"gate": "never"})
     site.wait_begun(job)
     site.store.begin_anew(tokens=10**6, last_id=10**6)
-    assert supervisor.wait_exit(NOTICED_S) == Exit.WENT_BACK
+    assert exit_code(supervisor) == Exit.WENT_BACK
     (said,) = supervisor.events("store_went_back")
     assert "it was restored from a backup" in said["error"]
     (stopped,) = supervisor.events("supervisor_stopped")

@@ -11,7 +11,7 @@ import pytest
 from support.postgres.cutting_proxy import CuttingProxy
 from support.postgres.server import server
 from support.site.supervising import PATIENCE_S, Site, is_alive
-from support.waiting import side_by_side, wait_until
+from support.waiting import Running, side_by_side, wait_until
 
 APP = """
 @jobs.job("cpu", kind="held", timeout="10m")
@@ -25,7 +25,8 @@ def held(gate: str):
 def quick():
     witness()
 """
-TTL_S = 5.0
+TTL_S = 8.0
+"""Longer than a busy machine stands still."""
 DRAIN_S = 1.0
 BUSY_MACHINE_S = 2.0
 
@@ -155,9 +156,11 @@ def a_killed_host(site, _proxied):
     first = site.wait_begun(job)
     other = site.start_on("b")
     dying.kill()
-    killed_s = time.monotonic()
-    wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
-    assert TTL_S - 0.5 <= time.monotonic() - killed_s <= TTL_S + 2.0
+    with Running() as running:
+        (run,) = (one for one in site.store.open_runs() if one.pid == dying.pid)
+        wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
+        assert time.time() * 1000 >= run.lease_until_ms
+        assert running.ran_s() <= TTL_S + 2.0
     assert site.witnesses()[1].token > first.token
     event = other.wait_event("run_reclaimed")
     assert (event["lost"], event["presumed"]) == (1, True)
@@ -227,9 +230,9 @@ def a_fenced_supervisor(site, proxied):
     proxied.refuse()
     cut_off.wait_event("lease_fenced")
     wait_until(lambda: not is_alive(first.pid), PATIENCE_S, "its child's death")
-    began_s = time.monotonic()
-    assert cut_off.stop(signal.SIGTERM) == 1
-    assert time.monotonic() - began_s < DRAIN_S + 2.0 + BUSY_MACHINE_S
+    with Running() as running:
+        assert cut_off.stop(signal.SIGTERM) == 1
+        assert running.ran_s() < DRAIN_S + 2.0 + BUSY_MACHINE_S
     # One more if leases were being asked for: that answer is unknown, too.
     assert cut_off.wait_event("supervisor_stopped")["leases_held"] in {1, 2}
     assert [e for e in cut_off.events("alarm") if "be started" in e["text"]] == []
@@ -260,9 +263,9 @@ def test_on_the_same_host_a_run_is_proven_dead_at_once(site):
     site.wait_begun(job)
     other = site.start_on("a")
     dying.kill()
-    killed_s = time.monotonic()
-    wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
-    assert time.monotonic() - killed_s < TTL_S - 1.0
+    with Running() as running:
+        wait_until(lambda: len(site.witnesses()) == 2, PATIENCE_S, "the second begin")
+        assert running.ran_s() < TTL_S - 1.0
     assert other.wait_event("run_reclaimed", presumed=False)
 
 
@@ -279,9 +282,9 @@ def test_a_start_that_waits_for_its_store_can_be_ended(site, proxied, signum):
         wait_until(lambda: proxied.open_connections, PATIENCE_S, "its connection")
     else:
         supervisor.wait_event("store_trouble")
-    began_s = time.monotonic()
-    assert supervisor.stop(signum) == 0
-    assert time.monotonic() - began_s < DRAIN_S + 2.0 + BUSY_MACHINE_S
+    with Running() as running:
+        assert supervisor.stop(signum) == 0
+        assert running.ran_s() < DRAIN_S + 2.0 + BUSY_MACHINE_S
     how = "stopped" if signum == signal.SIGQUIT else "drained"
     assert supervisor.wait_event("supervisor_stopped", how=how)
     assert not list((site.folder / "host-a").iterdir())

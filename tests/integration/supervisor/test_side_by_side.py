@@ -66,7 +66,7 @@ class MixedSite(Site):
         where = {
             "JOBPOOL_STORE": self.url,
             "JOBPOOL_RUN_DIR": str(self.folder / "host"),
-            "JOBPOOL_LEASE_TTL": "5s",
+            "JOBPOOL_LEASE_TTL": "20s",
         }
         return {**where, **(self.old if old else {})}
 

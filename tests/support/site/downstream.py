@@ -62,7 +62,7 @@ class Downstream:
     def __init__(self):
         self.ledger = []
         self.is_up = False
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
+        self._server = _Server(("127.0.0.1", 0), _Answers)
         self._server.service = self
         threading.Thread(
             target=self._server.serve_forever, args=(0.02,), daemon=True
@@ -114,6 +114,12 @@ class Downstream:
             if minute > most or recent > 2 * (most // 12 + 1):
                 found.append((at_s, minute, recent, most))
         return found
+
+
+class _Server(ThreadingHTTPServer):
+    """Takes up many at once: whom it had no room for would come a second later."""
+
+    request_queue_size = 128
 
 
 class _Answers(BaseHTTPRequestHandler):

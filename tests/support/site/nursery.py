@@ -24,7 +24,7 @@ import sys
 import threading
 
 ORDER_BYTES_MAX = 200_000
-ANSWER_S_MAX = 30.0
+ANSWER_S_MAX = 60.0
 _ANSWER_BYTES = 20
 _FDS_MAX = 2**20
 

@@ -5,6 +5,7 @@ and nobody asked while it had said to wait.
 """
 
 import math
+import socket
 import threading
 import time
 from collections import Counter
@@ -14,7 +15,7 @@ from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
-from support.waiting import wait_until
+from support.waiting import Running, wait_until
 
 CAP = 6
 """Below the slots of all supervisors of a trial."""
@@ -79,17 +80,25 @@ class Vendor:
         self._lock = threading.Lock()
         self._came = threading.Condition(self._lock)
         self._server = None
-        self._port = 0
+        # Nobody else gets the port while the vendor is down: bound, it refuses.
+        self._place = socket.socket()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(("127.0.0.1", 0))
+        self._port = self._place.getsockname()[1]
+        self._running = Running()
         self._asking = 0
         self._full_by_s = None
         self.most_at_once = 0
         self.come_up()
 
     def __enter__(self):
+        self._running.__enter__()
         return self
 
     def __exit__(self, *_exc):
         self.go_down()
+        self._place.close()
+        self._running.__exit__()
 
     @property
     def url(self):
@@ -97,10 +106,8 @@ class Vendor:
 
     def come_up(self):
         """Listen, on the same port as before."""
-        server = ThreadingHTTPServer(("127.0.0.1", self._port), _Answers)
-        server.daemon_threads = False  # going down, it answers what it has taken up
+        server = _Server(("127.0.0.1", self._port), _Answers)
         server.vendor = self
-        self._port = server.server_port
         self._server = server
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -164,15 +171,27 @@ class Vendor:
         return [one for one in self.ledger if one.quiet_until_s]
 
     def disturbed(self, heard_s):
-        """Return requests that came later than so long after it had said to wait."""
+        """Return requests that came later than so long after it had said to wait.
+
+        While the machine runs: what was let go before comes late otherwise.
+        """
         found, refusals = [], self.refusals()
         for one in self.ledger:
             found += [
                 one
                 for said in refusals
-                if said.at_s + heard_s < one.at_s < said.quiet_until_s
+                if said.at_s < one.at_s < said.quiet_until_s
+                and self._running.ran_s(said.at_s, one.at_s) > heard_s
             ][:1]
         return found
+
+
+class _Server(ThreadingHTTPServer):
+    """Takes up many at once: whom it had no room for would come a second later."""
+
+    request_queue_size = 128
+    daemon_threads = False
+    """Going down, it answers what it has taken up."""
 
 
 class _Answers(BaseHTTPRequestHandler):
