@@ -23,7 +23,8 @@ from support.store import history as h
 
 FAR_MS = 1 << 60
 MS_NS = 1_000_000
-AWAY = frozenset(("supervisor stopped beyond the TTL", "black hole", "outage"))
+STILL = "machine stood still"
+AWAY = frozenset(("supervisor stopped beyond the TTL", "black hole", "outage", STILL))
 """What may keep a supervisor from renewing until its leases have run out."""
 ACTION_OF = {"crashed": "die", "timed_out": "hang"}
 HOGGING = frozenset(("hog", "burst"))

@@ -18,17 +18,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos import figures, recovery
-from chaos.accounts import Accounts, Final, Tick
+from chaos.accounts import STILL, Accounts, Final, Tick
 from chaos.audit import Auditor
-from chaos.crew import Member, cgroups_of, processes
+from chaos.crew import LEASE_TTL_S, Member, cgroups_of, processes
 from chaos.flow_accounts import FlowRow, Flows, StepRow
 from chaos.justice import findings
-from chaos.nemesis import SETTLED_S, Nemesis
+from chaos.nemesis import SETTLED_S, Blow, Nemesis
 from chaos.places import COMMAND_S_MAX, PLACES, leftovers, shm_entries, wait_for
 from chaos.producing import Producer
 from jobpool.errors import StoreError
+from support.waiting import Running
 
-LEFT_S_MAX = 5.0
+LEFT_S_MAX = 20.0
 START_S_MAX = 60.0
 SUPERVISORS = 2
 PRODUCERS = 2
@@ -105,6 +106,7 @@ class _Play:
             for number in range(PRODUCERS)
         ]
         with contextlib.ExitStack() as stack:
+            running = stack.enter_context(Running())
             for member in self._crew:
                 stack.callback(member.close)
             self._auditor.start()
@@ -123,6 +125,7 @@ class _Play:
                 raise RuntimeError("the schedule cannot be paused")
             drained_s += self._drain()
             self._stop()
+            self._nemesis.blows += standstills(running)
         self._auditor.finish()
         self._auditor.catch_up()
         jobs.jobs.close()
@@ -232,6 +235,19 @@ class _Play:
             litter=litter,
             broken=self._broken + broken,
         )
+
+
+def standstills(running):
+    """Return when this machine ran nothing for so long that leases may have lapsed.
+
+    It is nobody's blow, and does what one does.
+    """
+    ahead_ns = time.time_ns() - time.monotonic_ns()
+    return [
+        Blow(STILL, ahead_ns + round(from_s * 1e9), ahead_ns + round(until_s * 1e9))
+        for from_s, until_s in running.pauses()
+        if until_s - from_s > LEASE_TTL_S / 2
+    ]
 
 
 def _is_paused(jobs):

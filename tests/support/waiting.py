@@ -84,13 +84,17 @@ class Running:
         from_s = self.began_s if from_s is None else from_s
         now_s = time.monotonic()
         until_s = now_s if until_s is None else until_s
-        pauses = [*self._pauses]
+        pauses = self.pauses()
         if not self._ends.is_set() and now_s - self._due_s > self.LATE_S:
             pauses.append((self._due_s, now_s))  # it is over for this thread first
         stood_s = (
             min(until_s, end_s) - max(from_s, begin_s) for begin_s, end_s in pauses
         )
         return until_s - from_s - sum(max(0.0, one) for one in stood_s)
+
+    def pauses(self) -> list[tuple[float, float]]:
+        """Return from when until when it did not run, in monotonic seconds."""
+        return [*self._pauses]
 
     def _nap(self) -> None:
         while not self._ends.is_set():

@@ -22,7 +22,7 @@ def grow(mib: int):
     kept = []
     for _ in range(mib):
         kept.append(bytearray(os.urandom(1) * 2**20))
-        time.sleep(0.02 if mib > 1 else 0)  # a busy host must keep up
+        time.sleep(0.04 if mib > 1 else 0)  # a busy host must keep up
     witness("ended")
     return len(kept)
 """

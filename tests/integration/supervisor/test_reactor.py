@@ -77,7 +77,7 @@ def test_a_reused_descriptor_number_is_not_confused(reactor):
 def test_a_near_deadline_is_met_to_within_a_millisecond(reactor):
     """Sampling memory every millisecond must not become every other millisecond."""
     late_s = []
-    for _ in range(40):
+    for _ in range(200):  # on a busy machine most are late, however it waits
         moment_s = reactor.now_s() + 0.0011
         while reactor.now_s() < moment_s:
             reactor.wait(moment_s)

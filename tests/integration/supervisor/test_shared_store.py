@@ -311,10 +311,10 @@ def test_an_outage_shorter_than_the_ttl_ends_no_job(site, proxied):
 def test_a_wake_up_reaches_a_supervisor_through_the_database(site):
     """A job is picked up long before the next poll of an idle supervisor."""
     site.start_on("a")
-    for _ in range(3):
-        assert site.finish(site.add("quick")).state == "succeeded"
-    job = site.finish(site.add("quick"))
-    assert job.started_at_ms - job.created_at_ms < 500
+    jobs = [site.finish(site.add("quick")) for _ in range(8)]
+    assert {job.state for job in jobs} == {"succeeded"}
+    waits_ms = [job.started_at_ms - job.created_at_ms for job in jobs[3:]]
+    assert sorted(waits_ms)[2] < 500
 
 
 def test_a_database_that_comes_up_later_is_waited_for(site, proxied):

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from support.site.supervising import PATIENCE_S
 from support.waiting import wait_until
 
+PROBE_S = 0.5
+"""The first answer that is good takes so long: who asks meanwhile is seen."""
 SLOT_S = 5.0
 """Of the minute of a retry budget."""
 APP = """
@@ -62,6 +64,7 @@ class Downstream:
     def __init__(self):
         self.ledger = []
         self.is_up = False
+        self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Answers)
         self._server.service = self
         threading.Thread(
@@ -81,8 +84,12 @@ class Downstream:
 
     def answer(self, number, attempt):
         """Write down a request, and return the status of its answer."""
-        good = self.is_up
-        self.ledger.append(Request(number, attempt, time.time(), good))
+        with self._lock:
+            good = self.is_up
+            is_probe = good and not any(one.good for one in self.ledger)
+            self.ledger.append(Request(number, attempt, time.time(), good))
+        if is_probe:
+            time.sleep(PROBE_S)
         return 200 if good else 500
 
     def wait(self, wanted, count, patience_s=PATIENCE_S):
