@@ -354,7 +354,9 @@ def test_a_job_that_kills_its_supervisor_ends_in_quarantine(site):
     )
     job_id = site.add("killer")
     for _ in range(7):
-        supervisor = site.launch("--pools", "cpu=1", "--log-format", "json")
+        supervisor = site.launch(
+            *("--pools", "cpu=1", "--log-format", "json"), nursed=True
+        )
         assert supervisor.wait_exit() == -signal.SIGKILL
     last = site.start("cpu=1")
     job = site.finish(job_id)
