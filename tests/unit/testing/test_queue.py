@@ -411,6 +411,7 @@ def test_outside_of_it_the_store_is_the_applications_own(jobs, tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
     x.enqueue()
     assert (tmp_path / "jobpool.db").exists()
+    jobs.close()
 
 
 def test_time_is_a_clock_that_the_test_may_bring(jobs):
