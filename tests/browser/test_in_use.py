@@ -18,6 +18,7 @@ FETCHED = """() => [
   ...performance.getEntriesByType("navigation"),
   ...performance.getEntriesByType("resource"),
 ].map(one => [one.name, one.transferSize])"""
+FOCUSED = "document.activeElement.getAttribute('href')"
 SCROLLED = "document.getElementById('graph').scrollLeft"
 
 
@@ -109,6 +110,23 @@ def test_a_wide_graph_begins_at_what_happens_and_stays_where_it_was_moved(
             store.resume_flow(flow.id)
     assert page.locator("#live[data-old]").count() == 0
     assert page.evaluate(SCROLLED) == 222
+
+
+def test_the_focus_stays_at_a_link_when_the_page_shows_itself_anew(visit, site, flow):
+    """So that somebody with a keyboard gets on while something changes."""
+    page = visit(f"/flows/{flow.ref}")
+    page.locator(".graph a").last.focus()
+    href = page.evaluate(FOCUSED)
+    page.evaluate("document.querySelector('#live').dataset.old = 'yes'")
+    with site.opened() as store:
+        assert store.pause_flow(flow.id)
+        try:
+            page.get_by_role("button", name="Resume").wait_for(timeout=PATIENCE_MS)
+        finally:
+            store.resume_flow(flow.id)
+    assert page.locator("#live[data-old]").count() == 0
+    assert href
+    assert page.evaluate(FOCUSED) == href
 
 
 def test_each_box_leads_to_its_job_or_to_all_of_the_flow(visit, flow):

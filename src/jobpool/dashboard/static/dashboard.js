@@ -52,13 +52,18 @@
       const part = page.getElementById(id);
       if (!part || shown[id] === part.outerHTML) return;
       shown[id] = part.outerHTML;
-      const focused = document.activeElement?.id;
       const before = document.getElementById(id);
+      // The focus stays where it is: at what has the same id, or leads to the same place.
+      const focused = document.activeElement;
+      const leads = before.contains(focused) ? focused.getAttribute("href") : null;
+      const alike = (root) => [...root.querySelectorAll("a")].filter((one) => one.getAttribute("href") === leads);
+      const turn = alike(before).indexOf(focused);
       const scrolled = [before, ...before.querySelectorAll("[id]")].map((one) => [one.id, one.scrollLeft, one.scrollTop]).filter(([, left, top]) => left || top);
       dress(part);
       before.replaceWith(part);
       for (const [one, left, top] of scrolled) document.getElementById(one)?.scrollTo(left, top);
-      if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+      const again = document.getElementById(focused?.id) ?? alike(part)[turn];
+      again?.focus({ preventScroll: true });
     };
     const refresh = async () => {
       if (!due || document.hidden || isInUse() || Date.now() - last < AT_MOST_MS) return;
