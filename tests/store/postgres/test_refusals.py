@@ -237,6 +237,7 @@ def test_a_database_in_another_encoding_is_refused(admin):
         admin.execute("DROP DATABASE jobpool_latin")
 
 
+@pytest.mark.timeout(300)  # Eight interpreters start at the same time.
 def test_eight_processes_can_migrate_at_once(empty_url):
     """All of them start, on one schema of one version."""
     program = (
@@ -254,7 +255,7 @@ def test_eight_processes_can_migrate_at_once(empty_url):
     for process in started:
         process.stdin.write(b"x")
         process.stdin.flush()
-    said = [process.communicate(timeout=60)[1] for process in started]
+    said = [process.communicate(timeout=240)[1] for process in started]
     assert [(p.returncode, err) for p, err in zip(started, said, strict=True)] == [
         (0, b"")
     ] * 8

@@ -47,7 +47,7 @@ GROUPS = (
     "jobpool_viewer",
 )
 PRODUCER = Principal(who="app", role=Role.ADMIN, origin="a test")
-PSQL_S_MAX = 30
+PSQL_S_MAX = 90
 
 
 def run_roles_sql(url):
