@@ -92,6 +92,10 @@ class Running:
         )
         return until_s - from_s - sum(max(0.0, one) for one in stood_s)
 
+    def stood_ms(self) -> float:
+        """Return for how long it did not run."""
+        return 1000 * (time.monotonic() - self.began_s - self.ran_s())
+
     def pauses(self) -> list[tuple[float, float]]:
         """Return from when until when it did not run, in monotonic seconds."""
         return [*self._pauses]
