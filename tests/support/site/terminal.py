@@ -1,5 +1,6 @@
 """A terminal in which a command runs, for tests of keys and of what is left behind."""
 
+import codecs
 import contextlib
 import os
 import pty
@@ -35,13 +36,15 @@ class Screen:
         """What the terminal is like before the command has begun."""
         os.close(go)
         self.told = ""
+        # A letter may come in two parts.
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def read(self):
         if self.fd is None:
             return self.told
         with contextlib.suppress(BlockingIOError, OSError):
             while data := os.read(self.fd, 65536):
-                self.told += data.decode("utf-8", "replace")
+                self.told += self._decode(data)
         return self.told
 
     def until(self, words):
