@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import msgspec
 
@@ -198,9 +199,9 @@ def failed_grant_is_awaited() -> list[Change]:
 def recalled_jobs_vanish() -> list[Change]:
     right = Running.recalled
 
-    def wrong(self: Any, slot: Any, seqs: Any) -> list[Any]:
-        right(self, slot, seqs)
-        return []
+    def wrong(self: Any, slot: Any, event: Any) -> None:
+        with mock.patch.object(self._killing, "put_back"):
+            right(self, slot, event)
 
     return [(Running, "recalled", wrong)]
 
