@@ -30,6 +30,8 @@ from support.waiting import wait_until
 PATIENCE_S = 40.0
 """Far longer than anything here takes, even on a busy machine."""
 MARKER = "JOBPOOL_TEST_SITE"
+PF_EXITING = 0x4
+"""Among a process's flags, field 9 of proc(5): the kernel is ending it."""
 DEFAULTS = {"JOBPOOL_PROBATION": "200ms", "JOBPOOL_BREAKER_AFTER": "0"}
 """Suspects are cleared soon; and what many crashes do to a kind has its own tests."""
 PRELUDE = '''
@@ -392,9 +394,13 @@ def children_of(pid):
 
 
 def is_alive(pid):
-    """Say whether a process exists and is no zombie."""
-    stat = _read(f"/proc/{pid}/stat")
-    return bool(stat) and stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    """Say whether a process exists and may still run something.
+
+    One that is ending does not, though it is no zombie before it has given back its
+    memory. Its environment is gone as soon, so that `Site.processes` misses it, too.
+    """
+    stat = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return bool(stat) and stat[0] not in (b"Z", b"X") and not int(stat[6]) & PF_EXITING
 
 
 def _read(path):
