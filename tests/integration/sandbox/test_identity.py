@@ -36,23 +36,32 @@ from support.waiting import wait_until
 
 RUN = f"abc-{uuid.uuid4().hex}"
 """Processes of a run are known by its name: of others' tests at the same time, too."""
-SUPERVISOR = """
+SUPERVISOR = '''
 import os, subprocess, sys, time
 from pathlib import Path
-from jobpool.sandbox.system.procfs import process_start_time
+from jobpool.sandbox.system.procfs import process_start_time, process_stat
 from jobpool.sandbox.runs.run_directory import RunDirectory
 from jobpool.sandbox.runs.marks import MARK_BYTES
 run = RunDirectory.create(sys.argv[1], sys.argv[2])
+HEADLESS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
 env = {"JOBPOOL_RUN": sys.argv[2]} if "marked" in sys.argv else {}
 if "marked" in sys.argv or "recorded" in sys.argv:
-    child = subprocess.Popen(["sleep", "1000"], env={**os.environ, **env})
+    headless = [sys.executable, "-c", HEADLESS]
+    program = headless if "headless" in sys.argv else ["sleep", "1000"]
+    child = subprocess.Popen(program, env={**os.environ, **env})
+    while "headless" in sys.argv and process_stat(child.pid).state != "Z":
+        time.sleep(0.01)
     if "recorded" in sys.argv:
         run.write_slot(2, child.pid, process_start_time(child.pid))
     print(child.pid, flush=True)
 Path(run.mark_path(2)).write_bytes((77).to_bytes(MARK_BYTES, "little"))
 print("ready", flush=True)
 time.sleep(1000)
-"""
+'''
 
 
 class Supervisor:
@@ -77,7 +86,7 @@ class Supervisor:
 
 def is_gone(pid):
     found = process_stat(pid)
-    return found is None or found.state in "ZX"
+    return found is None or found.is_dead
 
 
 @pytest.fixture
@@ -225,16 +234,18 @@ def test_a_dead_supervisor_is_proven_dead_with_what_it_ran(tmp_path, supervise):
     )
 
 
+@pytest.mark.parametrize("how", ["", "headless"])
 @pytest.mark.parametrize("word", ["marked", "recorded"])
-def test_survivors_are_killed_before_a_run_counts_as_dead(tmp_path, supervise, word):
-    """A child on record, or with the run's marker, is killed before."""
-    supervisor = supervise(word)
+def test_survivors_are_killed_before_a_run_counts_as_dead(
+    tmp_path, supervise, word, how
+):
+    """A child on record or with the run's marker, also without its main thread."""
+    supervisor = supervise(word, how)
     supervisor.kill()
     assert process_stat(supervisor.child)
     dead = prove_dead(tmp_path / "run", RUN, wait_s=PATIENCE_S)
     assert dead == DeadRun(running_tokens=frozenset({77}), killed=1)
-    stat_now = process_stat(supervisor.child)
-    assert stat_now is None or stat_now.state == "Z"
+    assert is_gone(supervisor.child)
 
 
 @pytest.mark.parametrize(

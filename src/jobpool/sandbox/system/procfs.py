@@ -43,7 +43,7 @@ class ProcessStat(NamedTuple):
     @property
     def is_dead(self) -> bool:
         """Whether nothing of it runs and nothing is below it any more."""
-        return self.state == "Z" and self.threads <= 1
+        return self.state in "ZX" and self.threads <= 1
 
 
 def page_bytes() -> int:
@@ -72,9 +72,32 @@ def process_start_time(pid: int) -> int | None:
 
 
 def is_alive(pid: int, start_time: int) -> bool:
-    """Say whether the same process still runs; a zombie does not."""
+    """Say whether the same process still runs, if only in one of its threads."""
     stat = process_stat(pid)
-    return stat is not None and stat.start_time == start_time and stat.state != "Z"
+    return stat is not None and stat.start_time == start_time and not stat.is_dead
+
+
+def environment(pid: int) -> bytes:
+    """Return the environment that a process was started with; ``b""``: it is gone.
+
+    Where the main thread has ended before others, only those still show it.
+
+    Raises:
+        PermissionError: the process is another user's.
+        OSError: no descriptor is left to read with, not even a reserved one.
+    """
+    if found := read(f"/proc/{pid}/environ"):
+        return found
+    stat = process_stat(pid)
+    if stat is None or stat.state != "Z" or stat.is_dead:
+        return b""
+    try:
+        names = reserve_fds.with_reserve(os.listdir, f"/proc/{pid}/task")
+    except _GONE:
+        return b""
+    return next(
+        filter(None, (read(f"/proc/{pid}/task/{n}/environ") for n in names)), b""
+    )
 
 
 def command_name(pid: int) -> str:

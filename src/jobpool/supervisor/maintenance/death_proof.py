@@ -39,10 +39,10 @@ from jobpool.sandbox.system.process_tree import kill_tree
 from jobpool.sandbox.system.procfs import (
     boot_id,
     command_name,
+    environment,
     is_alive,
     pid_namespace,
     process_start_time,
-    read,
 )
 
 KILL_WAIT_S = 0.5
@@ -143,7 +143,11 @@ def _end_survivors(path: Path, header: Header, wait_s: float) -> Proof:
     deadline_s = time.monotonic() + wait_s
     killed: set[tuple[int, int]] = set()
     group = read_group(read_cgroup(path), header.run_id)
-    while survivors := set(_survivors(path, header.run_id, group)):
+    # What was killed gives back its memory, and so its marker, before its files.
+    while survivors := {
+        *_survivors(path, header.run_id, group),
+        *(member for member in killed if is_alive(*member)),
+    }:
         if os.getpid() in {pid for pid, _start in survivors}:
             return Unproven("this process was itself started by a job of that run")
         if time.monotonic() >= deadline_s:
@@ -175,15 +179,15 @@ def _survivors(
             yield pid, start_time
     marker = f"{RUN_VARIABLE}={run_id}".encode()
     for name in os.listdir("/proc"):  # noqa: PTH208 - names are what we want
-        if name.isdigit() and marker in _environment(name).split(b"\0"):
+        if name.isdigit() and marker in _environment(int(name)).split(b"\0"):
             start = process_start_time(int(name))
             if start is not None:
                 yield int(name), start
 
 
-def _environment(pid: str) -> bytes:
+def _environment(pid: int) -> bytes:
     try:
-        return read(f"/proc/{pid}/environ")
+        return environment(pid)
     except PermissionError:
         return b""  # another user's, so not of a run of ours
 
