@@ -89,6 +89,14 @@ def _boom(_signum, _frame):
     raise RuntimeError("a timer of the handler's")
 
 
+def raise_again_and_again(_):
+    """Have a timer raise so often that our own code would hardly begin."""
+    signal.signal(signal.SIGALRM, _boom)
+    signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+    while True:
+        pass
+
+
 def state(_):
     mask = os.umask(0)
     os.umask(mask)
@@ -358,6 +366,7 @@ def ask_about_functions(_):
 
 HANDLERS = (
     change,
+    raise_again_and_again,
     state,
     leave,
     harm_marks,

@@ -48,6 +48,17 @@ def test_an_end_is_reported_whatever_the_job_changed(rig, child, what):
     assert rig.exit(child).exit_code == 0
 
 
+@pytest.mark.parametrize("is_for_one", [False, True])
+def test_a_timer_that_raises_again_and_again_ends_the_handler_alone(rig, is_for_one):
+    """It would raise in our own code, and end the process, while that tells the end."""
+    child = rig.child(is_for_one=is_for_one)
+    done = rig.run(child, "raise_again_and_again")
+    assert done.error.message == "a timer of the handler's"
+    assert done.surprise == ""
+    if not is_for_one:
+        assert rig.result(child, "echo", 1) == 1
+
+
 @pytest.mark.parametrize(
     ("what", "named"), [("thread", "leaked-thread"), ("process", "sleep (pid ")]
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextvars
 import os
+import signal
 import sys
 import time
 import traceback
@@ -43,7 +44,7 @@ from jobpool.sandbox.child.exception_report import (
     redacted,
 )
 from jobpool.sandbox.child.handler_forks import watch_forks
-from jobpool.sandbox.child.link import Link
+from jobpool.sandbox.child.link import DEFERRED, Link
 from jobpool.sandbox.child.soft_memory import SoftMemoryGuard
 from jobpool.sandbox.child.usage import Usage
 from jobpool.sandbox.confinement import lockdown, setup
@@ -58,7 +59,7 @@ from jobpool.sandbox.protocol.messages import (
     RunJob,
     StartFailed,
 )
-from jobpool.sandbox.reset.after_attempt import AfterAttempt, Restored
+from jobpool.sandbox.reset.after_attempt import AfterAttempt, Restored, set_mask
 from jobpool.sandbox.reset.baseline import Baseline
 from jobpool.sandbox.runs.marks import Marks
 from jobpool.sandbox.system.own_fds import out_of_reach
@@ -159,6 +160,8 @@ class Child:
         """Whether there was a full restore since the last `Done`."""
         self._was_quick = False
         self._baseline: Baseline | AfterAttempt | None = None
+        self._mask: set[int] = set()
+        """The signals that are blocked while a handler runs."""
         self._deadline_s = float("inf")
         """Of the last attempt."""
         self._surprise = ""
@@ -199,6 +202,7 @@ class Child:
         state = AfterAttempt if self._go.is_for_one else Baseline
         self._baseline = state(self._fds.output, self._fds.stack, scratch)
         self._baseline.restore()
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         self._usage.begin()
         self._link.send(Ready(self._usage.rss_bytes()))
         return application
@@ -279,16 +283,25 @@ class Child:
     def _handle(
         self, application: Application, job: RunJob, channel: AttemptChannel
     ) -> tuple[bytes, Raised | None]:
-        """Run the handler; return what it does as a result or an error."""
+        """Run the handler; return what it does as a result or an error.
+
+        A signal handler that it has left must not raise in our code that follows: so
+        signals wait until `_reset`. One may come just before that, even twice.
+        """
         try:
             try:
-                result = self._invoke(application, job, channel)
+                try:
+                    result = self._invoke(application, job, channel)
+                finally:
+                    set_mask(signal.SIG_BLOCK, DEFERRED)
             finally:
+                set_mask(signal.SIG_BLOCK, DEFERRED)
                 self._soft_from_s = None
                 self._soft_memory.disarm()
         except BaseException as exc:  # noqa: BLE001 - every end of a handler is data
+            set_mask(signal.SIG_BLOCK, DEFERRED)
             # One soft limit may have interrupted the lines above; the other may still
-            # come.
+            # come, in another thread.
             try:
                 self._soft_from_s = None
                 self._soft_memory.disarm()
@@ -363,6 +376,7 @@ class Child:
 
     def _reset(self, *, may_be_quick: bool) -> tuple[bytes, str]:
         output, surprise, self._was_quick = self._restore(may_be_quick=may_be_quick)
+        set_mask(signal.SIG_SETMASK, self._mask)
         surprise, self._surprise = surprise or self._surprise, ""
         if problem := self._marks.renew(quick=self._was_quick):
             unmarked = f"its mark file cannot be written: {problem}"

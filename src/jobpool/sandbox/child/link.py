@@ -47,7 +47,7 @@ from jobpool.sandbox.protocol.messages import (
 )
 
 TICKET_BYTES = 8
-_DEFERRED = frozenset(signal.valid_signals()) - {
+DEFERRED = frozenset(signal.valid_signals()) - {
     signal.SIGUSR2,  # the fault handler's, which only writes the stacks
     signal.SIGSEGV,
     signal.SIGBUS,
@@ -55,13 +55,14 @@ _DEFERRED = frozenset(signal.valid_signals()) - {
     signal.SIGILL,
     signal.SIGABRT,
 }
+"""What runs handlers of ours or of a job's."""
 prepared(ToChild)  # before there are children
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Block signal handlers in the calling thread meanwhile."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEFERRED)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, DEFERRED)
     try:
         yield
     finally:

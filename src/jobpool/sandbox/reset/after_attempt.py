@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from jobpool.sandbox.confinement import setup
@@ -39,6 +39,8 @@ GRACE_S = 0.02
 """How long to wait for a thread or process that is ending anyway."""
 _GRACE_STEP_S = 0.001
 _NAMED_MAX = 5
+_RAISED_MAX = 100
+"""More is no handler's: there may be no memory left for the call."""
 _count_threads = _thread._count  # noqa: SLF001 - cheap, and bound before a handler runs
 _waitpid = ctypes.CDLL(None).waitpid  # raises no exception without children
 
@@ -143,8 +145,9 @@ class AfterAttempt:
         return output
 
     def _restore_signals(self) -> None:
-        _pthread_sigmask(_signal.SIG_SETMASK, self._mask)
-        self._stop_timers()
+        self._stop_timers()  # first: none fires any more once its signal may come
+        set_mask(_signal.SIG_SETMASK, self._mask)
+        self._stop_timers()  # what came may have set one
         handlers = [*map(_signal.getsignal, _SIGNALS)]
         if handlers != self._handlers:
             for signum, handler in zip(_SIGNALS, self._handlers, strict=True):
@@ -196,6 +199,21 @@ class AfterAttempt:
         if not self._children:
             return True
         return not self._children.issuperset(listed_children_of(os.getpid()))
+
+
+def set_mask(how: int, signals: Collection[int]) -> None:
+    """Change which signals this thread blocks; drop what a job's handlers raise then.
+
+    Args:
+        how: as for pthread_sigmask(3).
+        signals: likewise.
+    """
+    for _ in range(_RAISED_MAX):
+        try:
+            _pthread_sigmask(how, signals)
+        except BaseException:  # noqa: BLE001, S112 - the job has ended
+            continue  # others may have come as well
+        return
 
 
 def still_there_after_grace(is_there: Callable[[], bool]) -> bool:
