@@ -10,7 +10,13 @@ import pytest
 from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.opening import open_store
 from jobpool.store.records.operating import Filter
-from jobpool.store.sqlite.connection import connect, contention, record_lock, write_lock
+from jobpool.store.sqlite.connection import (
+    connect,
+    contention,
+    file_lock,
+    record_lock,
+    write_lock,
+)
 from support.store.lock_files import holding, is_taken
 from support.store.storing import lease, new_job, succeeded
 from support.waiting import wait_until
@@ -137,6 +143,24 @@ def test_a_caller_that_timed_out_keeps_no_lock(store, holder, lock_file, impatie
     holder.stdin.close()
     wait_until(lambda: not is_taken(lock_file), 30, "the lock is free")
     store.enqueue([new_job()])
+
+
+def test_a_lock_that_arrives_too_late_is_released_before_its_file_may_be_closed(
+    store, holder, impatience, monkeypatch
+):
+    """Its number may be that of another file by then, such as another lock's."""
+    lock, drop, awaited = store._database.writers._record, file_lock.drop, []
+
+    def note(fd):
+        awaited.append(lock.is_awaited)
+        drop(fd)
+
+    monkeypatch.setattr(file_lock, "drop", note)
+    with pytest.raises(StoreUnavailable):
+        store.enqueue([new_job()])
+    holder.stdin.close()
+    wait_until(lambda: not lock.is_awaited, 30, "the helper has ended")
+    assert awaited == [True]
 
 
 def test_closing_the_store_does_not_disturb_a_waiting_thread(tmp_path):

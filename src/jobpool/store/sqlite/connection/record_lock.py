@@ -119,9 +119,11 @@ class RecordLock:
         with self._guard:
             if helper.is_wanted:
                 helper.is_done.set()
-            else:
-                self._helper = None
+                return
+            try:
                 file_lock.drop(helper.fd)
+            finally:  # last: whoever sees that nobody waits may close the file
+                self._helper = None
 
     def failed(self, helper: _Helper) -> None:
         """Forget a helper that failed: the next caller tries again."""
