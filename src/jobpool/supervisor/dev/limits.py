@@ -37,7 +37,7 @@ class LimitWatch(threading.Thread):
     """Watches the attempt that runs in this process.
 
     Args:
-        observe: takes events; from this thread.
+        observe: takes events; from this thread, and from the handler's.
         clock: for durations and the times of events.
     """
 
@@ -47,6 +47,8 @@ class LimitWatch(threading.Thread):
         self._clock = clock
         self._process = psutil.Process()
         self._running: _Running | None = None
+        self._lock = threading.Lock()
+        """For what was said of it; held for moments."""
         self._closing = threading.Event()
         self.canceled: frozenset[int] = frozenset()
         """Tokens of attempts that somebody has canceled."""
@@ -58,8 +60,11 @@ class LimitWatch(threading.Thread):
         self._running = _Running(job, channel, self._clock.monotonic_s())
 
     def end(self) -> None:
-        """It has ended."""
-        self._running = None
+        """It has ended; say if that was too late, though nobody has looked since."""
+        with self._lock:
+            running, self._running = self._running, None
+            if running is not None:
+                self._say(running, self._overdue(running))
 
     def close(self) -> None:
         """Watch nothing more."""
@@ -76,15 +81,21 @@ class LimitWatch(threading.Thread):
         if running is None:
             return
         running.channel.flush()
+        with self._lock:
+            if self._running is running:
+                self._say(running, self._overdue(running))
+                self._say(running, self._passed(running))
+
+    def _say(self, running: _Running, passed: Iterator[tuple[str, str]]) -> None:
         lease = running.job.lease
-        for what, words in self._passed(running):
+        for what, words in passed:
             if what not in running.said:
                 running.said.add(what)
                 text = f"job {lease.id} ({lease.kind}) {words}; {_INSTEAD}"
                 self._observe(Alarm(at_ms=self._clock.utc_ms(), text=text))
 
-    def _passed(self, running: _Running) -> Iterator[tuple[str, str]]:
-        """Yield what a supervisor would act on, each with words about the job."""
+    def _overdue(self, running: _Running) -> Iterator[tuple[str, str]]:
+        """Yield what a supervisor would have ended it for, with words about the job."""
         limits, now_s = running.job.limits, self._clock.monotonic_s()
         lasts_s = now_s - running.began_s
         if lasts_s > limits.timeout_s:
@@ -95,6 +106,10 @@ class LimitWatch(threading.Thread):
         if most_s is not None and silent_s > most_s:
             silent = f"has sent no heartbeat for {show_duration(most_s)}"
             yield "beat", f"{silent}: it would be killed as stalled"
+
+    def _passed(self, running: _Running) -> Iterator[tuple[str, str]]:
+        """Yield what else a supervisor would act on."""
+        limits = running.job.limits
         rss_bytes = self._process.memory_info().rss
         if rss_bytes > limits.memory_bytes:
             limit, takes = show_size(limits.memory_bytes), show_size(rss_bytes)

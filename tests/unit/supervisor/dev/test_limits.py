@@ -73,3 +73,13 @@ def test_an_attempt_that_has_ended_is_not_spoken_of(rig):
     rig.clock.advance(100)
     rig.watch.look()
     assert rig.said == []
+
+
+def test_an_attempt_that_ended_too_late_is_spoken_of_though_nobody_has_looked(rig):
+    """Once, whoever looks next: the machine may have stood still all the while."""
+    rig.channel.beat_s = 99
+    rig.clock.advance(11)
+    rig.watch.end()
+    rig.watch.look()
+    (text,) = rig.said
+    assert "past its time limit of 10s" in text
