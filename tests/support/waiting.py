@@ -84,11 +84,13 @@ class Running:
         from_s = self.began_s if from_s is None else from_s
         now_s = time.monotonic()
         until_s = now_s if until_s is None else until_s
-        pauses = self.pauses()
-        if not self._ends.is_set() and now_s - self._due_s > self.LATE_S:
-            pauses.append((self._due_s, now_s))  # it is over for this thread first
+        due_s = self._due_s  # before the list, to which it may be added just now
+        pauses = dict(self.pauses())
+        if not self._ends.is_set() and now_s - due_s > self.LATE_S:
+            pauses.setdefault(due_s, now_s)  # it is over for this thread first
         stood_s = (
-            min(until_s, end_s) - max(from_s, begin_s) for begin_s, end_s in pauses
+            min(until_s, end_s) - max(from_s, begin_s)
+            for begin_s, end_s in pauses.items()
         )
         return until_s - from_s - sum(max(0.0, one) for one in stood_s)
 

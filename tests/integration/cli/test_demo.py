@@ -27,7 +27,7 @@ pytestmark = [
 ]
 FILES = 40
 MANY = 250
-RUN_S = 150
+RUN_S = 280
 HOSTILE = {
     "null_pointer": "crashed SIGSEGV 3 quarantined",
     "regex": "timed_out SIGKILL 2 dead",

@@ -21,8 +21,9 @@ EIB = 2**60
 
 @pytest.fixture(autouse=True)
 def few_looks(monkeypatch):
-    """Look seldom, and let a busy machine take its time to read the indexes."""
+    """Look seldom, and let a busy machine take its time: to read the indexes, too."""
     monkeypatch.setattr(capacity, "LOOKS", 20)
+    monkeypatch.setattr(capacity, "HELD_S", 0.01)
     monkeypatch.setattr(capacity, "INDEX_S_MAX", 600.0)
 
 

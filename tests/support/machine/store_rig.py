@@ -71,7 +71,6 @@ class FakeStore:
             raise self.failures.pop(0)
 
     def settle(self, settlements: Sequence[Settlement]) -> list[Receipt]:
-        self.settled += settlements
         receipts = [
             (self.receipts.get(s.token) or [Receipt.ACCEPTED]).pop(0)
             for s in settlements
@@ -82,6 +81,7 @@ class FakeStore:
             if receipt is not Receipt.LATER
         }
         self.held = [lease for lease in self.held if lease.token not in gone]
+        self.settled += settlements  # last: tests wait for that
         return receipts
 
     def lease(
@@ -184,12 +184,13 @@ class Rig:
         self.thread.opened.wait(PATIENCE_S)
 
     def settle(self, *tokens: int, **fields: object) -> None:
-        """Leave settlements."""
-        for token in tokens:
-            settlement = Settlement(
-                id=token, token=token, **({"state": JobState.SUCCEEDED} | fields)
-            )
-            self.thread.leave([cmd.Settle([settlement])])
+        """Leave settlements; the thread sees none before all of them are there."""
+        with self.thread._changed:
+            for token in tokens:
+                settlement = Settlement(
+                    id=token, token=token, **({"state": JobState.SUCCEEDED} | fields)
+                )
+                self.thread.leave([cmd.Settle([settlement])])
 
     def wait_settled(self, count: int) -> list[inp.Settled]:
         """Wait until so many settlements have left the outbox."""

@@ -179,8 +179,9 @@ def test_a_supervisor_with_a_long_lease_is_not_silent_between_two_renewals(
     store, monkeypatch
 ):
     """It is heard of only every third of that."""
-    store.renew("run-1", 300.0, anew=True)
     now_ms = store.position().now_ms
+    monkeypatch.setattr(store._clock, "utc_ms", lambda: now_ms)
+    store.renew("run-1", 300.0, anew=True)
     monkeypatch.setattr(store._clock, "utc_ms", lambda: now_ms + 290_000)
     assert read(store)["jobpool_supervisors", "cpu", "silent"] == 0
     monkeypatch.setattr(store._clock, "utc_ms", lambda: now_ms + 310_000)

@@ -124,6 +124,7 @@ def test_an_address_that_is_taken_is_told_once_and_had_when_it_is_free(monkeypat
             Address("127.0.0.1", port), (AttemptMetrics(),), refused=refused.append
         )
         with listener:
+            wait_until(lambda: refused, DEADLINE_S, "it has tried, and says so")
             assert not listener.listening.wait(0.2)
             taken.close()
             assert listener.listening.wait(DEADLINE_S)

@@ -257,9 +257,12 @@ def test_an_end_does_not_wait_for_a_sentry_that_does_not_answer(sentry, monkeypa
     monkeypatch.setattr(export, "SEND_S", 0.2)
     dropped = []
     with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE_S)
         sentry.dsn = f"http://key@127.0.0.1:{silent.getsockname()[1]}/42"
         with exporting(sentry, dropped) as own:
             own.observe(RAISED)
+            peer, _ = silent.accept()  # else a busy machine may not have begun to send
+        peer.close()
     (told,) = dropped
     assert (told.reports, told.reason) == (1, "no answer came before the end")
 

@@ -210,10 +210,10 @@ def test_an_outage_is_retried_soon_and_reported_if_it_lasts(rig: Rig) -> None:
     """After the outage the next renewal comes soon; the alarm comes once."""
     rig.begin()
     rig.store.failing = StoreUnavailable("no route to it")
-    wait_until(lambda: rig.pulse._failing_s is not None, PATIENCE_S, "a failure")
-    assert not rig.of(Alarm)
+    failing_s = wait_until(lambda: rig.pulse._failing_s, PATIENCE_S, "a failure")
     rig.clocks.advance(ALARM_AFTER_S)
     alarm = rig.wait_posted(Alarm)
+    assert alarm.at_ms >= round((failing_s + ALARM_AFTER_S) * 1000)
     assert "no route to it" in alarm.text
     count, back_s = len(rig.of(inp.Renewed)), rig.clocks.monotonic_s()
     rig.store.failing = None
@@ -343,20 +343,24 @@ def test_a_short_failure_is_no_outage(rig: Rig) -> None:
 
 def test_the_clocks_of_this_machine_agree() -> None:
     """A machine that is awake has not slept."""
-    pulse = LeaseRenewal(
-        "run",
-        TTL_S,
-        opener=lambda: FakeStore(Clocks()),
-        post=lambda _e: None,
-        on_wake=lambda: None,
-        known=Watermark("run"),
-        lost=lambda _e: None,
-        clock=SystemClock(),
-    )
+
+    def made() -> LeaseRenewal:
+        return LeaseRenewal(
+            "run",
+            TTL_S,
+            opener=lambda: FakeStore(Clocks()),
+            post=lambda _e: None,
+            on_wake=lambda: None,
+            known=Watermark("run"),
+            lost=lambda _e: None,
+            clock=SystemClock(),
+        )
+
+    pulse = made()
     assert not pulse.may_take()
     # Two clocks are read one after the other: now and then something comes between.
     skew_s = max(pulse._skew() for _ in range(20))
-    assert abs(skew_s - pulse._skew_s) < 0.1
+    assert abs(skew_s - max(made()._skew_s for _ in range(20))) < 0.1
 
 
 def test_zygotes_are_told_a_deadline_just_before_the_leases_end(rig: Rig) -> None:

@@ -155,7 +155,8 @@ def test_an_exception_in_the_job_ends_the_program(monkeypatch):
         def wait(self, timeout=None):
             if self not in started:  # not before: a start may take longer than that
                 started.append(self)
-                timers.append(signal.setitimer(signal.ITIMER_REAL, 0.3))
+                timers.append(signal.getitimer(signal.ITIMER_REAL))
+                signal.setitimer(signal.ITIMER_REAL, 0.3)
             return super().wait(timeout)
 
     monkeypatch.setattr(subprocess, "Popen", Started)
