@@ -9,15 +9,19 @@ import threading
 import time
 
 from jobpool.errors import AppError
-from jobpool.sandbox.system.procfs import command_name
+from jobpool.sandbox.system.procfs import command_name, process_stat
 
 _REMEDY = (
     "start them in on_child_start, or set preload = false for the pool, so that each "
     "child imports the application itself (see: jobpool manual deploying)"
 )
 
-SETTLE_S = 0.02
-"""How long a thread that was just started may take to count itself."""
+SETTLE_S = 0.01
+"""Between two looks at threads that may have been started just now."""
+SETTLE_S_MAX = 2.0
+"""How long such a thread may take to count itself, on a busy machine."""
+_RESTING = 2
+"""So often in a row none of them runs: one may have waited for its turn to do so."""
 
 
 def check_fork_safety() -> list[str]:
@@ -35,7 +39,7 @@ def check_fork_safety() -> list[str]:
     ]
     native = _native_threads()
     if native:
-        time.sleep(SETTLE_S)
+        _settle()
     unnamed = _thread._count() - len(threads)  # noqa: SLF001 - no public way
     if unnamed > 0:
         threads.append(f"{unnamed} without a name")
@@ -65,9 +69,23 @@ def check_fork_safety() -> list[str]:
 
 def _native_threads() -> list[str]:
     """Name the threads that Python does not know of."""
+    return [command_name(task) for task in _unknown_tasks()]
+
+
+def _unknown_tasks() -> list[int]:
     own = {t.native_id for t in threading.enumerate()}
     tasks = map(int, os.listdir("/proc/self/task"))  # noqa: PTH208 - names are what we want
-    return [command_name(task) for task in tasks if task not in own]
+    return [task for task in tasks if task not in own]
+
+
+def _settle() -> None:
+    """Let threads that were just started count themselves: they need a processor."""
+    until_s = time.monotonic() + SETTLE_S_MAX
+    resting = 0
+    while resting < _RESTING and time.monotonic() < until_s:
+        time.sleep(SETTLE_S)
+        states = [stat.state for stat in map(process_stat, _unknown_tasks()) if stat]
+        resting = 0 if "R" in states else resting + 1
 
 
 def _cuda_is_active() -> bool:
