@@ -147,7 +147,8 @@ def test_a_supervisor_that_is_loading_is_alive_and_not_ready(tmp_path):
 
 def test_a_draining_supervisor_is_alive_and_not_ready(site):
     """A draining supervisor must not be killed, but it takes no new jobs."""
-    supervisor = site.start("cpu=1")
+    # Longer than all that is asked of it meanwhile takes on a busy machine.
+    supervisor = site.start("cpu=1", "--drain", "10m")
     job = site.add("hold", {"gate": "go"})
     site.wait_begun(job)
     supervisor.send(signal.SIGTERM)
@@ -165,6 +166,8 @@ def test_a_draining_supervisor_is_alive_and_not_ready(site):
 def test_a_loop_that_hangs_fails_the_probe(site):
     """The loop may not stand still for longer than --within. Then it is alive again."""
     supervisor = site.start("cpu=1")
+    # A thread writes it: one that is stopped before gives none, and does not hang.
+    wait_until(lambda: probe(site.folder)[0] == 0, PATIENCE_S, "its first sign")
     supervisor.send(signal.SIGSTOP)
     _code, line = wait_until(
         lambda: (found := probe(site.folder, "--within", "2s"))[0] == 1 and found,
@@ -207,7 +210,11 @@ def test_a_server_outage_does_not_fail_the_liveness_probe(site):
         )
         own.stop("immediate")
         supervisor.wait_event("store_trouble")
-        assert probe(site.folder, "--within", "5s", env=env)[0] == 0
+        wait_until(
+            lambda: probe(site.folder, "--within", "5s", env=env)[0] == 0,
+            PATIENCE_S,
+            "its loop turns",
+        )
         _code, line = wait_until(
             lambda: (found := probe(site.folder, "--ready", env=env))[0] and found,
             PATIENCE_S,

@@ -107,9 +107,12 @@ def test_too_many_failures_stop_it(site, verb, how, state):
     assert (
         out == "3 of 6 jobs " + {"retry": "retried", "release": "released"}[verb] + "\n"
     )
-    assert f"failed: job {ids[0]} is {state}: " in err
-    # The third may have ended before the second was looked at.
-    assert re.search("[23] of 3 canaries failed; 3 jobs stayed as they were", err)
+    # Any two may be the first; the third may have ended before they were looked at.
+    failed = re.findall(rf"failed: job (\d+) is {state}: ", err)
+    assert {*map(int, failed)} <= {*ids[:3]}
+    said = f"{len(failed)} of 3 canaries failed; 3 jobs stayed as they were"
+    assert said in err
+    assert len(failed) in {2, 3}
     site.finish_all(ids)
     assert [site.job(job_id).attempt for job_id in ids] == [2, 2, 2, 1, 1, 1]
     assert [row.jobs for row in audit(site)] == [3]

@@ -34,6 +34,11 @@ def by_hand(site, statement, *parameters):
         assert connection.execute(statement, parameters).rowcount
 
 
+def alarms(supervisor, words):
+    """Return its alarms about something: a busy machine may be worth one as well."""
+    return [one for one in supervisor.events("alarm") if words in one["text"]]
+
+
 def test_a_garbage_breaker_stops_nobody(site):
     """It is deleted with an alarm; jobs begin, and every command answers."""
     before = site.add("one")
@@ -41,7 +46,7 @@ def test_a_garbage_breaker_stops_nobody(site):
     assert site.cli("status")[0]["crashing_kinds"] == []
     supervisor = site.start("cpu=1")
     assert site.result(before) == site.result(site.add("one")) == 1
-    assert "breakers" in supervisor.wait_event("alarm")["text"]
+    wait_until(lambda: alarms(supervisor, "breakers"), PATIENCE_S, "an alarm")
     assert site.store.breakers() == []
     assert supervisor.stop() == 0
 
@@ -64,7 +69,7 @@ def test_burst_continues_past_a_row_that_is_set_aside(site, column, value):
     assert [site.job(one).state for one in honest] == [JobState.SUCCEEDED] * 2
     assert site.job(spoilt).state is JobState.DEAD
     assert "cannot be read" in site.job(spoilt).reason
-    assert f"job {spoilt} " in supervisor.events("alarm")[0]["text"]
+    assert len(alarms(supervisor, f"job {spoilt} ")) == 1
 
 
 def test_damaged_rows_that_no_statement_selects_are_found(site):
@@ -80,7 +85,10 @@ def test_damaged_rows_that_no_statement_selects_are_found(site):
     for one, word in ((lost, "state"), (stray, "its lease")):
         assert site.finish(one).state is JobState.DEAD
         assert f"cannot be read ({word}:" in site.job(one).reason
-    wait_until(lambda: len(supervisor.events("alarm")) == 2, PATIENCE_S, "alarms")
+    for one in (lost, stray):
+        words = f"job {one} "
+        wait_until(lambda said=words: alarms(supervisor, said), PATIENCE_S, words)
+        assert len(alarms(supervisor, words)) == 1
 
 
 WRONG = [-1, 2**63 - 1, -(2**63), 1.5, float("inf"), "text", b"\xff"]

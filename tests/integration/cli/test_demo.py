@@ -18,16 +18,18 @@ import pytest
 from jobpool.cli.demo import supervisor
 from jobpool.cli.demo.supervisor import MARKER, daemons_started, processes_left
 from jobpool.core.clock import SystemClock
+from jobpool.sandbox.metering.sampling import backstop_bytes
 from jobpool.sandbox.system.procfs import is_alive
 from support.waiting import wait_until
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(sys.platform != "linux", reason="supervisors run on Linux"),
 ]
 FILES = 40
-MANY = 250
-RUN_S = 280
+MANY = 1500
+"""Far more than a demo comes to while a busy machine lets its test wait."""
+RUN_S = 300
 HOSTILE = {
     "null_pointer": "crashed SIGSEGV 3 quarantined",
     "regex": "timed_out SIGKILL 2 dead",
@@ -205,13 +207,17 @@ def test_each_contained_attempt_is_a_line_while_it_runs(demo):
 
 
 def test_bomb_is_stopped_near_its_limit(demo):
-    """16 GiB never arrive: the peak stays close to the limit."""
+    """16 GiB never arrive: the peak stays close to the limit.
+
+    While a busy machine keeps its supervisor from looking, it is bounded by the kernel.
+    """
     peaks = (
-        "SELECT max(a.peak_rss_bytes) FROM jobpool_attempts a "
+        "SELECT min(a.peak_rss_bytes), max(a.peak_rss_bytes) FROM jobpool_attempts a "
         "JOIN jobpool_jobs j ON j.id = a.job_id WHERE j.kind = 'hostile.bomb'"
     )
-    ((peak,),) = rows(demo[0], peaks)
-    assert 200 * 2**20 < peak < 512 * 2**20
+    ((least, most),) = rows(demo[0], peaks)
+    assert 200 * 2**20 < least < 512 * 2**20
+    assert most < 256 * 2**20 + backstop_bytes(256 * 2**20)
 
 
 def test_nothing_is_left(demo):
@@ -251,7 +257,8 @@ def test_interrupted_demo_drains(tmp_path):
         httpx2.get(link)
     assert demo.returncode == 130
     assert "draining" in error
-    assert of_the_demo(tmp_path) == set()
+    # The last ones are killed as the supervisor ends, and may die a moment later.
+    wait_until(lambda: not of_the_demo(tmp_path), 60, "the drained processes end")
     assert rows(
         tmp_path, "SELECT count(*) FROM jobpool_jobs WHERE state = 'leased'"
     ) == [(0,)]

@@ -11,11 +11,11 @@ import pytest
 from support.store.cli_store import run as in_process
 
 pytestmark = [
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(sys.platform != "linux", reason="supervisors run on Linux"),
 ]
 ORDERS = 14
-RUN_S = 120
+RUN_S = 300
 
 
 def run(*arguments):

@@ -11,7 +11,7 @@ import termios
 
 from support.waiting import wait_until
 
-_WITHIN_S = 30.0
+_WITHIN_S = 60.0
 LEFT = "\x1b[?25h\x1b[?1049l"
 """What gives a terminal back: its cursor, and the screen that it had before."""
 

@@ -35,8 +35,8 @@ from jobpool.sandbox.system.procfs import is_alive, kib_bytes, read
 APP = "jobpool.cli.demo.app"
 MARKER = "DEMO_OF_JOBPOOL"
 """Variable with the demo's directory, set for the supervisor and all that it starts."""
-PATIENCE_S = 5.0
-"""The dying takes a moment."""
+PATIENCE_S = 30.0
+"""The dying takes a moment; a busy machine may let it wait."""
 _PR_SET_PDEATHSIG = 1
 _END_S = 40.0
 """A drain takes up to 25 s."""
