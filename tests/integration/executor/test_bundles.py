@@ -10,7 +10,7 @@ import pytest
 
 import jobpool
 from jobpool import JobCrashed, JobOutOfMemory, JobTimedOut
-from support.waiting import wait_until
+from support.waiting import Running, wait_until
 
 PATIENCE_S = 60.0
 WARM = 300
@@ -149,11 +149,13 @@ def test_a_time_limit_in_a_bundle_applies_to_each_call():
             time.sleep(PATIENCE_S)
         return jobpool.current().token
 
-    with jobpool.Executor(2, timeout="5s") as executor:
-        warmed(executor, call)
+    with jobpool.Executor(2, timeout="5s") as executor, Running() as machine:
+        warmed(executor.options(timeout="1m"), call)
         futures = [executor.submit(call, WARM + n) for n in range(200)]
         errors = ends_of(futures)
-    assert errors.keys() == {60}
+        stood_s = machine.stood_ms() / 1000
+    # A machine that stands still for so long lets others be killed at their limit.
+    assert errors.keys() == {60} or (60 in errors and stood_s >= 3.0)
     assert type(errors[60]) is JobTimedOut
     assert errors[60].evidence.duration_s >= 5.0
     assert "limit of 5s" in str(errors[60])

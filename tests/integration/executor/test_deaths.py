@@ -108,15 +108,19 @@ def test_a_timeout_ends_even_c_code(executor):
 
 def test_a_timeout_is_never_tried_again(executor, tmp_path):
     """Whatever max_crashes is: it would only take as long again."""
+    begun = tmp_path / "begun"
 
     def hang():
-        with (tmp_path / "begun").open("a") as file:
+        with begun.open("a") as file:
             file.write("x")
         time.sleep(PATIENCE_S)
 
     future = executor.options(timeout=2, max_crashes=5).submit(hang)
-    assert type(future.exception(PATIENCE_S)) is JobTimedOut
-    assert (tmp_path / "begun").read_text() == "x"
+    error = future.exception(PATIENCE_S)
+    assert type(error) is JobTimedOut
+    assert error.evidence.attempts == 1
+    # It may be killed before its first line: its time passes on a busy machine, too.
+    assert not begun.exists() or begun.read_text() in {"", "x"}
 
 
 def test_a_memory_hog_is_killed_at_its_limit(executor):

@@ -1,6 +1,7 @@
 """The executor's processes: whose they are, when they end, what they leave behind."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
@@ -158,6 +159,16 @@ def test_only_abandoned_directories_are_removed(tmp_path, monkeypatch):
     assert not left.exists()
 
 
+def is_free(directory):
+    """Say whether no host has locked it: an ending one still does, for a moment."""
+    with (directory / spill_files._LOCK).open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
 def test_a_caller_and_its_host_killed_at_once_are_cleaned_up_after(tmp_path, marker):
     """Their directories stay; the next executor removes them."""
     places = (
@@ -169,7 +180,9 @@ def test_a_caller_and_its_host_killed_at_once_are_cleaned_up_after(tmp_path, mar
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = script(
-        places + "os.kill(executor._own._client._host.pid, signal.SIGKILL)\n"
+        # At once: it has no time to see that its host is gone, and to clean up.
+        places + "executor._own._client._directories = ()\n"
+        "os.kill(executor._own._client._host.pid, signal.SIGKILL)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n",
         tmp_path,
         3600,
@@ -178,7 +191,9 @@ def test_a_caller_and_its_host_killed_at_once_are_cleaned_up_after(tmp_path, mar
     )
     assert done.returncode == -signal.SIGKILL
     wait_nobody(marker)
-    assert list(tmp_path.glob(f"{spill_files.PREFIX}*"))
+    left = list(tmp_path.glob(f"{spill_files.PREFIX}*"))
+    assert left
+    wait_until(lambda: all(map(is_free, left)), PATIENCE_S, "the end of their locks")
     script(places, tmp_path, 0, env=environment)
     assert not list(tmp_path.glob(f"{spill_files.PREFIX}*"))
 
@@ -226,12 +241,19 @@ def test_a_lost_host_fails_all_futures(marker):
     assert not [path for path in directories if Path(path).exists()]
 
 
-def test_a_host_ended_by_a_signal_says_so():
+def test_a_host_ended_by_a_signal_says_so(tmp_path):
     """A signal to the host ends the running calls; the futures name the signal."""
+    note = tmp_path / "note"
+
+    def last():
+        note.touch()
+        time.sleep(PATIENCE_S)
+
     with jobpool.Executor(1) as executor:
         executor.submit(abs, -1).result(PATIENCE_S)
-        future = executor.submit(time.sleep, PATIENCE_S)
-        wait_until(future.running, PATIENCE_S, "the call's begin")
+        future = executor.submit(last)
+        # In its child: with the host alone, it would not keep that from ending at once.
+        wait_until(note.exists, PATIENCE_S, "the call's begin")
         os.kill(host_of(executor), signal.SIGTERM)
         os.kill(host_of(executor), signal.SIGQUIT)
         error = future.exception(PATIENCE_S)

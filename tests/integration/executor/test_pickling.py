@@ -13,7 +13,7 @@ import jobpool
 from jobpool.executor.pickling import pickling
 from support.waiting import wait_until
 
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True)

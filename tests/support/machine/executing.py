@@ -12,6 +12,8 @@ from support.waiting import wait_until
 PATIENCE_S = 60.0
 MARKER = "JOBPOOL_TEST_EXECUTOR"
 GET_CHILD_SUBREAPER, SET_CHILD_SUBREAPER = 37, 36  # of prctl(2)
+STOOD_STILL = "has not begun what it was sent; it is replaced"
+"""What a host says of an idle child that a busy machine let do nothing for a second."""
 PRELUDE = """
 import os, signal, sys, time
 import jobpool

@@ -22,7 +22,7 @@ from jobpool.sandbox.system.procfs import process_start_time
 from support.waiting import wait_until
 
 APPS = str(Path(__file__).parents[2] / "integration" / "apps")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def pool_of(**options):
