@@ -149,13 +149,14 @@ def files_of_postgres(site):
 
 def hooks_of(site, count):
     found = _content(site.folder / "hooks").decode().splitlines()
-    return found if len(found) == count else None
+    return found if len(found) >= count else None  # each is tried again, in a while
 
 
 def failures_of_hooks(site):
-    """Return the three hooks' jobs, once each has failed."""
+    """Return the first failures of the three hooks' jobs, once each has failed."""
     jobs = site.store.find(Filter(kind=HOOK_DEAD))
-    return jobs if len([job for job in jobs if job.error]) == 3 else None
+    failed = [attempts[0] for job in jobs if (attempts := site.store.attempts(job.id))]
+    return failed if len(failed) == 3 else None
 
 
 def _changed_s(path):
@@ -208,13 +209,14 @@ def test_a_secret_is_in_no_file_however_its_attempts_end(site):
     assert f"{again} 1 {SECRET} null" in seen
     assert f'{again} 2 {SECRET} {{"card": "{SECRET}"}}' in seen
     assert f"{made['dead'].id} {SECRET} {SECRET}" in hooks
-    assert {job.error_class for job in failed_hooks} == {"LookupError"}
+    assert {one.error_class for one in failed_hooks} == {"LookupError"}
     (failed,) = tried["again"]
     assert (failed.error_class, failed.reason) == ("ValueError", "raised ValueError")
     assert f"no credit: {SECRET}" in failed.traceback
     assert f"charging {SECRET}" in failed.output
-    assert "in pay" in tried["hang"][0].stack
-    assert tried["hang"][0].output is None
+    # On a busy machine one may hang, and be killed, before it is there.
+    assert any("in pay" in (one.stack or "") for one in tried["hang"])
+    assert [one.output for one in tried["hang"]] == [None] * 2
 
 
 def test_a_handler_enqueues_and_compares_keys(site):
