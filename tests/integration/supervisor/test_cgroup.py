@@ -80,9 +80,12 @@ def test_a_hidden_daemon_does_not_outlive_its_run(site, supervisor):
     wait_until(lambda: file.exists() and file.read_text(), PATIENCE_S, "the daemon")
     daemon, path = int(file.read_text()), group_of(site)
     supervisor.send(signal.SIGSTOP)  # else it would sweep what the child leaves
-    for pid in (*site.zygotes(supervisor), child):
+    killed = (*site.zygotes(supervisor), child)
+    for pid in killed:
         os.kill(pid, signal.SIGKILL)
     supervisor.kill()
+    # Else the next one may find them, and count them among those that it has killed.
+    wait_until(lambda: not any(map(is_alive, killed)), PATIENCE_S, "their ends")
     assert is_alive(daemon)
     second = site.start("cpu=1")
     reclaimed = second.wait_event("run_reclaimed")

@@ -297,6 +297,7 @@ def test_a_snooze_waits_as_it_says_and_costs_nothing(site):
     assert json.loads(job.result) == [1, job.snoozes]
     assert site.store.attempts(job_id) == []
     (supervisor,) = site.supervisors
+    supervisor.wait_event("job_snoozed", id=job_id, snoozes=job.snoozes)
     said = supervisor.events("job_snoozed", id=job_id)
     assert [one["snoozes"] for one in said] == list(range(1, job.snoozes + 1))
     assert {(one["level"], one["delay_s"], one["reason"]) for one in said} == {

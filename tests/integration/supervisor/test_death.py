@@ -182,11 +182,7 @@ def test_a_zygotes_death_harms_no_job(site):
     supervisor = site.start("cpu=2,io=1")
     job_id = site.add("hold", {"gate": "open"})
     child = site.wait_begun(job_id).pid
-    # A child that is not on record yet looks like a zygote.
-    wait_until(
-        lambda: len(site.zygotes(supervisor)) == 2, PATIENCE_S, "children on record"
-    )
-    zygotes = site.zygotes(supervisor)
+    zygotes = site.wait_zygotes(supervisor, 2)
     for pid in zygotes:
         os.kill(pid, signal.SIGKILL)
     for name in ("cpu", "io"):

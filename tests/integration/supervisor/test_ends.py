@@ -58,7 +58,8 @@ def test_an_end_that_cannot_be_stored_is_given_up_and_run_again(site):
     supervisor = site.start("cpu=2", "--drain", f"{DRAIN_S:g}s")
     job = site.add("held", {"gate": "open"})
     site.wait_begun(job)
-    other = sqlite3.connect(site.folder / "jobpool.db", isolation_level=None)
+    path = site.folder / "jobpool.db"
+    other = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
     with contextlib.closing(other):
         other.execute("BEGIN EXCLUSIVE")  # like another program's long transaction
         site.open_gate("open")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.site.supervising import PATIENCE_S, Site, is_alive
-from support.waiting import wait_until
+from support.site.supervising import Site, is_alive
 
 APP = '''
 def leave_daemons():
@@ -158,7 +157,7 @@ def fork_and_return():
 CONFIG = """
 [pools.cpu]
 size = 1
-timeout = "10s"
+timeout = "60s"
 
 [pools.io]
 size = 2
@@ -207,7 +206,8 @@ def test_daemons_are_gone_before_the_job_is_settled(site, end, state, outcome):
 
     Its processes end with it, before the end is reported.
     """
-    timeout_s = 6.0 if end == "timeout" else 60.0  # the daemons are to be there by then
+    # The daemons are to be there by then, also if this machine stands still meanwhile.
+    timeout_s = 12.0 if end == "timeout" else 60.0
     job = site.finish(site.add("daemons", {"end": end}, timeout_s=timeout_s))
     alive = [pid for pid in daemons_of(site, job) if is_alive(pid)]
     assert alive == []
@@ -315,11 +315,7 @@ def test_recycling_after_one_job_means_a_fresh_child_each(site):
 def test_a_signal_at_the_process_group_does_not_end_jobs(site):
     """A terminal's Ctrl-C or hang-up concerns only the supervisor."""
     before = site.result(site.add("look"))["pid"]
-    # A child that is not on record yet looks like a zygote.
-    wait_until(
-        lambda: len(site.zygotes(site.supervisors[0])) == 2, PATIENCE_S, "two zygotes"
-    )
-    zygotes = site.zygotes(site.supervisors[0])
+    zygotes = site.wait_zygotes(site.supervisors[0], 2)
     for pid in (before, *zygotes):
         for signum in (signal.SIGINT, signal.SIGTERM):
             os.kill(pid, signum)

@@ -57,9 +57,10 @@ def dear():
     for number in range(4):
         if os.fork() == 0:
             held = []
-            while True:
+            for _ in range(50):  # over the limit together; the kill may be late
                 held.append(b"x" * (1 << 20))
                 (HERE / f"held.{number}").write_text(str(len(held)))
+            break
     time.sleep(60)
 
 
@@ -131,11 +132,14 @@ def eat(mib: int, seconds: float = 0.3):
 
 
 @jobs.job("cpu", kind="grow", memory="128MiB", timeout="30s", max_attempts=1)
-def grow():
+def grow(gate: str = "jobs.py"):
+    while not (HERE / gate).exists():
+        time.sleep(0.005)
     kept = []
-    while True:
+    for _ in range(55):  # far over the limit: the kill may be late on a busy host
         kept.append(use(4))
-        time.sleep(0.01)  # a busy host must keep up
+        time.sleep(0.01)
+    time.sleep(20)
 
 
 @jobs.job("cpu", kind="at_once", memory="128MiB", memory_growth=2, retry=AT_ONCE,
@@ -178,16 +182,16 @@ def of_configuration():
     time.sleep(60)
 
 
-@jobs.job("cpu", kind="silent", heartbeat_timeout="0.3s", max_attempts=1)
+@jobs.job("cpu", kind="silent", heartbeat_timeout="0.3s", timeout="30s", max_attempts=1)
 def silent():
     time.sleep(60)
 
 
-@jobs.job("cpu", kind="lively", heartbeat_timeout="3s", timeout="30s", max_attempts=1)
+@jobs.job("cpu", kind="lively", heartbeat_timeout="8s", timeout="30s", max_attempts=1)
 def lively():
-    for step in range(80):
+    for step in range(90):
         current().heartbeat(progress=step)
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 @jobs.job("cpu", kind="stepping", timeout="30s")
@@ -204,6 +208,7 @@ def climb(how: str):
     if step == 3:
         return step
     current().heartbeat(progress=f"step {step}", checkpoint=step + 1)
+    witness("climbed")
     if how == "segfault":
         segfault()
     if how == "timeout":
@@ -251,10 +256,13 @@ def test_the_time_limit_ends_whatever_the_handler_does(site, kind):
 def test_a_killed_attempt_shows_where_it_was(site, kind):
     """The Python stack at the kill names the handler's own line.
 
-    A kill waits 3 ms for it and no longer, so on a busy machine one may lack it.
+    A kill waits 3 ms for it and no longer, so on a busy machine many may lack it.
     """
-    stacks = (end_of(site, kind).stack or "" for _ in range(5))
-    assert any(f"in {kind}" in stack for stack in stacks)
+    wait_until(
+        lambda: f"in {kind}" in (end_of(site, kind).stack or ""),
+        PATIENCE_S,
+        "a stack of the handler's",
+    )
 
 
 def test_a_caught_soft_timeout_may_still_succeed(site):
@@ -360,25 +368,27 @@ def test_a_handler_with_heartbeats_is_not_stalled(site):
     job = site.finish(site.add("lively"))
     assert job.state == "succeeded", job.reason
     shown = site.cli("show", job.id)[0]
-    assert shown["progress"] == 79
+    assert shown["progress"] == 89
     assert shown["last_heartbeat_at"] is not None
 
 
 def test_progress_is_shown_while_it_changes_and_the_last_is_kept(site):
-    """Within a second, however fast it changes, and without a checkpoint as well."""
+    """Within a second, however fast it changes, and without a checkpoint as well.
+
+    But for whatever time the machine, or its disk, stands still.
+    """
     job_id = site.add("stepping", {"gate": "seen"})
     ages_s = []
 
     def seen():
         if (progress := site.job(job_id).progress) is not None:
             ages_s.append(time.time() - json.loads(progress))
-        return len(ages_s) > 100
+        return len(ages_s) >= 100 and sorted(ages_s[-100:])[50] < 1.0
 
-    wait_until(seen, 25, "its progress, a hundred times")
+    wait_until(seen, 25, "its progress of the last second, a hundred times")
     site.open_gate("seen")
     job = site.finish(job_id)
     assert (job.state, job.progress) == ("succeeded", b'"last"')
-    assert sorted(ages_s)[len(ages_s) // 2] < 1.0
 
 
 @pytest.mark.parametrize("how", ["error", "segfault", "timeout"])
@@ -386,8 +396,13 @@ def test_a_checkpoint_reaches_the_next_attempt(site, how):
     """However an attempt ends, the next one goes on from its last checkpoint."""
     timeout_s = 1.0 if how == "timeout" else 30.0
     job = site.finish(site.add("climb", {"how": how}, timeout_s=timeout_s))
-    assert (job.state, json.loads(job.result), job.attempt) == ("succeeded", 3, 4)
+    assert (job.state, json.loads(job.result)) == ("succeeded", 3)
     assert json.loads(job.checkpoint) == 3
+    climbed = [one.attempt for one in site.witnesses("climbed") if one.job == job.id]
+    if how == "timeout":  # on a machine that stands still, one may end before its step
+        assert len(climbed) <= 3 < job.attempt
+    else:
+        assert (climbed, job.attempt) == ([1, 2, 3], 4)
 
 
 def test_neighbours_of_killed_jobs_lose_nothing(site):
@@ -447,15 +462,21 @@ def test_the_recorded_peak_is_no_less_than_what_its_processes_used(tmp_path):
 
 def test_nothing_is_left_running(site):
     """Afterwards the slots are idle and no other process is there."""
-    expected = len(site.children()) + len(site.zygotes(site.supervisors[0]))
-    wait_until(
-        lambda: len(site.processes()) <= expected + 1, PATIENCE_S, "only the pool's own"
-    )
+
+    def is_rest():
+        own = len(site.children()) + len(site.zygotes(site.supervisors[0]))
+        return len(site.processes()) <= own + 1
+
+    wait_until(is_rest, PATIENCE_S, "only the pool's own")
 
 
 def test_a_killed_attempt_shows_its_memory_over_time(site):
     """From its beginning to its peak, beside its limit; a success leaves nothing."""
-    job = site.finish(site.add("grow"))
+    job_id = site.add("grow", {"gate": "sampled"})
+    # Else a busy machine may look for the first time when it is over its limit.
+    wait_until(lambda: site.job(job_id).rss_bytes, PATIENCE_S, "a first sample")
+    site.open_gate("sampled")
+    job = site.finish(job_id)
     assert (job.state, job.outcome) == ("dead", "out_of_memory")
     (shown,) = site.cli("show", job.id)
     (attempt,) = shown["attempts"]

@@ -27,7 +27,7 @@ def ask(url, number, told):
 
 frail = jobs.quota(
     "frail",
-    breaker={"failures": 0.5, "window": "20s", "requests": 20, "pause": "2s"},
+    breaker={"failures": 0.5, "window": "20s", "requests": 20, "pause": "3s"},
 )
 soon = {urllib.error.HTTPError: jobpool.Retry(["100ms"])}
 

@@ -3,7 +3,8 @@
 Run as a program, with a folder, the memory that is left, and a command line of jobpool
 (its first words, the interpreter and ``-m jobpool``, are passed over). The children's
 memory is what the kernel says; only the host is smaller. Whenever less is left than
-ever before, the file ``left`` in the folder is written.
+ever before, the file ``left`` in the folder is written; the file ``looks`` grows by a
+byte with each look.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class SmallHost:
     def __init__(self, folder: Path, left_bytes: int) -> None:
         self._folder = folder
         self._left_bytes = self._lowest_bytes = left_bytes
+        self._looks = (folder / "looks").open("ab", buffering=0)
 
     def look(self) -> Left:
         """Return what is left."""
@@ -38,6 +40,7 @@ class SmallHost:
             new = self._folder / "left.new"
             new.write_text(f"{left_bytes}")
             new.replace(self._folder / "left")
+        self._looks.write(b".")
         return Left(max(0, left_bytes), TOTAL_BYTES)
 
 

@@ -27,7 +27,7 @@ from support.site.nursery import nursery, suits
 from support.store.new_file import place_new_file
 from support.waiting import wait_until
 
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 """Far longer than anything here takes, even on a busy machine."""
 MARKER = "JOBPOOL_TEST_SITE"
 PF_EXITING = 0x4
@@ -243,12 +243,24 @@ class Site:
         return found
 
     def zygotes(self, supervisor):
-        """Return the pids of a supervisor's zygotes, in the order of its pools."""
-        return sorted(
+        """Return the pids of a supervisor's zygotes, the oldest first.
+
+        A child that is not on record yet looks like one: ask `wait_zygotes` where
+        there may be such.
+        """
+        return [
             pid
             for pid in children_of(supervisor.pid)
             if pid not in self.children()
             and b"fresh.begin" in _read(f"/proc/{pid}/cmdline")
+        ]
+
+    def wait_zygotes(self, supervisor, count):
+        """Wait until a supervisor has just so many zygotes, and return their pids."""
+        return wait_until(
+            lambda: found if len(found := self.zygotes(supervisor)) == count else None,
+            PATIENCE_S,
+            f"{count} zygotes, and children on record",
         )
 
     def wait_nobody(self, timeout_s=PATIENCE_S):
