@@ -77,6 +77,24 @@ def test_a_stalled_log_reader_costs_lines_and_never_time():
     assert kinds.count("job_succeeded") + dropped == 200_000
 
 
+def test_an_end_while_the_machine_stands_still_costs_no_line(monkeypatch):
+    """The time to write the last lines passes, and nothing runs meanwhile."""
+    stream, held = io.StringIO(), threading.Event()
+    log = LogWriter(stream, lambda event: held.wait(20) and json_line(event))
+    log.observe(done(1))
+    join, waits = log._thread.join, []
+
+    def stands_still(timeout_s):
+        waits.append(timeout_s)
+        if len(waits) > 1:
+            held.set()
+            join(timeout_s)
+
+    monkeypatch.setattr(log._thread, "join", stands_still)
+    assert log.close(timeout_s=400)
+    assert [row["id"] for row in written(stream)] == [1]
+
+
 @pytest.mark.parametrize("bug", [KeyError("kind"), UnicodeError("\udcff")])
 def test_a_line_that_cannot_be_made_costs_that_line_alone(bug):
     """It ended the log, and nothing said so."""

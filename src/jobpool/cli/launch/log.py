@@ -33,6 +33,7 @@ _PLENTIFUL_SHARE = 2
 supervisor has to tell while the writer rests."""
 _REST_S = 0.05
 _CLOSE_S = 2.0
+_CLOSE_WAITS = 20
 _ROOM_MAY_COME = frozenset({errno.ENOSPC, errno.EDQUOT})
 """A full disk costs the lines of its time, not all that come after it."""
 _COLOURS = {Level.DEBUG: "2", Level.WARNING: "33", Level.ERROR: "1;31"}
@@ -140,7 +141,11 @@ class LogWriter:
         """
         self._closing.set()
         self._something.set()
-        self._thread.join(timeout_s)
+        # While the whole machine stands still, no more than one of them passes.
+        for _ in range(_CLOSE_WAITS):
+            self._thread.join(timeout_s / _CLOSE_WAITS)
+            if not self._thread.is_alive():
+                break
         return not self._thread.is_alive() and not self._queue
 
     def _write_all(self) -> None:
