@@ -49,7 +49,8 @@ from jobpool.sandbox.zygote.prefork import take
 from jobpool.sandbox.zygote.process import ZygoteProcess
 
 IN_FLIGHT_MAX = 16
-ENDING_MS = 100
+ENDING_MS = 1000
+"""Longest wait for one whose socket has ended: a busy machine lets it wait to die."""
 _RECEIVE_BYTES = 256 * 1024
 
 
