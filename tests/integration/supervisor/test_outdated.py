@@ -39,7 +39,7 @@ def test_an_outdated_supervisor_ends_what_it_runs_leases_nothing_and_says_why(si
     event = supervisor.wait_event("supervisor_outdated")
     assert (event["level"], event["format"]) == ("error", FORMAT)
     assert "newer release" in supervisor.wait_event("supervisor_draining")["reason"]
-    # Not sooner: on a server, a claim that has waited for this grant knows nothing of it.
+    # Not sooner: on a server, a claim that waited for this grant knows nothing of it.
     # What makes a grant in earnest leaves out runs that may still claim.
     waiting = site.add("held")
     site.open_gate("open")
