@@ -27,12 +27,13 @@ from jobpool.sandbox.reset import after_attempt, native_threads
 app = FakeApplication()
 decimal.getcontext().prec = 20  # so that there is a context before all attempts
 KEPT = []
+PATIENCE = native_threads.ENDING_S, native_threads.SPINNING_S
 FS_IOC_GETFLAGS, FS_IOC_SETFLAGS = 0x80086601, 0x40086602
 FIXED = {"immutable": 0x10, "append": 0x20}
 SECCOMP = {"x86_64": 317, "aarch64": 277}[platform.machine()]
 CLONE_NEWNET, CLONE_NEWUTS = 0x40000000, 0x04000000
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
-ENDING_S = 2.0
+ENDING_S = 60.0
 """A busy machine needs longer than 20 ms for what is ending anyway."""
 
 
@@ -164,14 +165,22 @@ def _start_native(function, argument):
 def _start_pool():
     """Start two threads that wait for work from this process."""
     KEPT.append(ctypes.create_string_buffer(64))  # a sem_t
+    before = set(Path("/proc/self/task").iterdir())
     for _ in range(2):
         _start_native("sem_wait", ctypes.byref(KEPT[-1]))
-    time.sleep(0.1)  # they have begun to wait, whatever the machine is busy with
+    fresh = set(Path("/proc/self/task").iterdir()) - before
+    while any(native_threads._state(int(one.name)) != "rests" for one in fresh):
+        time.sleep(0.001)  # however long the machine is busy with others
 
 
 def _start_brief():
-    native_threads.ENDING_S = ENDING_S
+    native_threads.ENDING_S = native_threads.SPINNING_S = ENDING_S
     _start_native("usleep", ctypes.c_void_p(2000))
+
+
+def _start_pause():
+    native_threads.ENDING_S, native_threads.SPINNING_S = PATIENCE
+    _start_native("pause", None)
 
 
 def _late(act):
@@ -221,7 +230,7 @@ def _hide_a_thread():
 
 
 FOR_GOOD = {
-    "native_pause": lambda: _start_native("pause", None),
+    "native_pause": _start_pause,
     "native_sleep": lambda: _start_native("sleep", ctypes.c_void_p(1000)),
     "native_pool": _start_pool,
     "native_brief": _start_brief,

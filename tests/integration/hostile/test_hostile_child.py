@@ -89,7 +89,7 @@ def lying(how: str):
     lie(how)
 
 
-@jobs.job("io", kind="victim", timeout="60s")
+@jobs.job("io", kind="victim", timeout="10m")
 def victim():
     hold("gate")
     return "its own"

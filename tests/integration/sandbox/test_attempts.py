@@ -338,6 +338,9 @@ def unread(child):
 def test_soft_timeout_is_raised_in_the_handler(rig, child):
     """At the soft limit a handler gets an exception, and may clean up."""
     job = rig.start(child, "soft", soft_timeout_s=0.01)
+    wait_until(
+        lambda: child.output_tail(100).endswith(b"may be told"), PATIENCE_S, "it waits"
+    )
     wait_until(lambda: child.soft_timeout() or rig_has(child), PATIENCE_S, "soft")
     done = rig.message(child)
     assert (done.seq, json.loads(done.result)) == (job.seq, "cleaned up")

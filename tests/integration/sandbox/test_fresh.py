@@ -71,6 +71,7 @@ def test_a_module_path_that_does_not_fit_is_refused(monkeypatch):
 @pytest.mark.parametrize("how", ["as it is", "other variables", "other path"])
 def test_one_that_was_started_early_is_used_if_nothing_has_changed(how, monkeypatch):
     """Else it is ended, and reaped. Its run is the one that it was started for."""
+    monkeypatch.setattr(early, "ENDING_MS", 60_000)  # on a busy machine, too
     early.start_early(needs=("this",))
     run_id, (pid,) = early.run_id(), early.waiting()
     environment = environment_of(run_id, None)

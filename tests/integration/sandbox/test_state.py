@@ -128,8 +128,8 @@ def test_nothing_more_begins_in_a_child_that_is_to_be_replaced(rig, child):
 
 def test_an_armed_fault_handler_does_not_end_the_next_attempt(rig, child):
     """What a handler armed to end its process later is disarmed."""
-    rig.run(child, "arm_fault_handler", 0.2)
-    assert rig.result(child, "sleep", 0.5) == "slept"
+    rig.run(child, "arm_fault_handler", 1.0)
+    assert rig.result(child, "sleep", 1.2) == "slept"
 
 
 @pytest.mark.parametrize("how", ["truncate", "grow"])
