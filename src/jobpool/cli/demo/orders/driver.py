@@ -40,8 +40,9 @@ from jobpool.store.records.operating import Filter
 APP = "jobpool.cli.demo.orders.app"
 _LEDGER = "ledger.db"
 _POOLS = "io=4,cpu=1"
-_PATIENCE = "4s"
-"""So long an order waits for an approval; a shop would wait for days."""
+_PATIENCE = "10s"
+"""So long an order waits for an approval, from when it is placed: nobody is there yet
+to give it. A shop would wait for days."""
 _LOOK_S = 0.2
 _STUCK_S = 60.0
 """The demo gives up when no order has ended for so long."""
