@@ -367,6 +367,23 @@ def test_an_initializer_that_raises_breaks_the_executor(tmp_path):
             executor.submit(abs, -1)
 
 
+def test_once_a_future_says_that_its_executor_is_broken_no_call_is_accepted():
+    """Not even in that future's callback."""
+    refused = []
+
+    def fail():
+        raise LookupError
+
+    def call_again(_future):
+        with pytest.raises(ExecutorBroken):
+            executor.submit(abs, -1)
+        refused.append(True)
+
+    with jobpool.Executor(1, initializer=fail) as executor:
+        executor.submit(abs, -1).add_done_callback(call_again)
+        wait_until(lambda: refused, PATIENCE_S, "the refusal")
+
+
 def test_an_initializer_that_dies_breaks_the_executor():
     """Children that cannot start are not started forever."""
     with jobpool.Executor(1, initializer=os._exit, initargs=(7,)) as executor:

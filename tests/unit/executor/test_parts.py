@@ -162,16 +162,20 @@ def test_without_room_for_data_an_error_is_raised_and_nothing_stays(tmp_path):
 def test_an_invalid_result_fails_its_future():
     """A child may be hostile: the future gets an error, no other call is affected."""
     for wrapped in (b"", b"i", b"ivx", b"f/no/such/file", b"irrubbish"):
-        future = Future()
-        assert settle(future, wrapped) is None
+        future, told = Future(), []
+        settle(future, wrapped, told.append)
+        assert told == []
         assert isinstance(future.exception(0), pickle.UnpicklingError)
 
 
 def test_an_unusable_child_breaks_the_executor():
-    """`settle` says why."""
-    future = Future()
-    why = settle(future, unusable_bytes(LookupError("nothing there")))
+    """`settle` says why, before anybody can see that it is."""
+    future, told = Future(), []
+    future.add_done_callback(lambda _future: told.append("seen"))
+    settle(future, unusable_bytes(LookupError("nothing there")), told.append)
+    why, *later = told
     assert "nothing there" in why
+    assert later == ["seen"]
     assert isinstance(future.exception(0), ExecutorBroken)
 
 

@@ -248,8 +248,7 @@ class HostClient:
                 spill_files.discard(wrapped)
                 continue
             call.discard()
-            if why := settle(call.future, wrapped):
-                self._why_broken = self._why_broken or why
+            settle(call.future, wrapped, self._break)
         if self._why_broken is not None:
             self._fail_waiting()
 
@@ -270,8 +269,12 @@ class HostClient:
             self._waiting.extendleft(reversed(back))
 
     def _broken(self, message: Broken) -> None:
-        self._why_broken = self._why_broken or message.reason
+        self._break(message.reason)
         self._fail_waiting()
+
+    def _break(self, why: str) -> None:
+        """Accept no more calls: nobody who knows why is to make one."""
+        self._why_broken = self._why_broken or why
 
     # -- the end -------------------------------------------------------------------
 
@@ -295,7 +298,7 @@ class HostClient:
         with self._lock:
             self._is_over = True
             if self._out or self._waiting or not self._closing:
-                self._why_broken = self._why_broken or why
+                self._break(why)
         self._fail_waiting()
         left = list(self._out.values())
         self._out.clear()

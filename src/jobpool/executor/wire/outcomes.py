@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any
 
@@ -51,19 +51,24 @@ def unusable_bytes(exc: BaseException) -> bytes:
     return spill_files.wrap((UNUSABLE, text.encode("utf-8", "replace")), ())
 
 
-def settle(future: Future[Any], wrapped: bytes) -> str | None:
+def settle(
+    future: Future[Any], wrapped: bytes, broken: Callable[[str], object]
+) -> None:
     """Put a call's value or exception into its future.
 
-    Returns:
-        Why the executor cannot go on; None: it can.
+    Args:
+        future: of the call.
+        wrapped: the bytes of either.
+        broken: told why the executor cannot go on, if it cannot, before the future is.
     """
     try:
         data = spill_files.unwrap(wrapped)
         tag, rest = bytes(data[:1]), data[1:]
         if tag == UNUSABLE:
             why = f"its initializer failed:\n{str(rest, 'utf-8', 'replace')}"
+            broken(why)
             future.set_exception(ExecutorBroken(why))
-            return why
+            return
         found = load_error(rest) if tag == RAISED else loads(rest)
     except BaseException as exc:  # noqa: BLE001 - rebuilding it runs the user's code
         error = pickle.UnpicklingError(
@@ -78,4 +83,3 @@ def settle(future: Future[Any], wrapped: bytes) -> str | None:
             future.set_result(found)
     finally:
         spill_files.discard(wrapped)
-    return None
