@@ -66,11 +66,12 @@ class Progress:
 
     def sample(self) -> Sample:
         """Read the present state."""
-        # News first: a job that has ended by then is in the counts as well.
+        # Counts first: once they say that all is over, the news has every end.
+        pools = by_pool(self._store.stats())
         wanted = Filter(ids=tuple(self._reported))
         jobs = self._store.find(wanted, limit=len(self._reported))
         news = [item for job in jobs[::-1] for item in self._news_of(job)]
-        return Sample(by_pool(self._store.stats()), news)
+        return Sample(pools, news)
 
     def _news_of(self, job: Job) -> Iterator[Contained]:
         # The one that was running may have ended since the job was read: later.
