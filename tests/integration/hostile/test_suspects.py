@@ -43,7 +43,10 @@ def hider():
 
 @jobs.job("cpu", kind="late")
 def late():
-    time.sleep(2.3)  # before twice its probation is over, on a busy machine as well
+    began_s = time.monotonic()
+    time.sleep(2.3)  # before twice its probation is over
+    with open(HERE / "strikes", "a") as file:
+        file.write(f"{time.monotonic() - began_s}\\n")
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(1000)
 
@@ -174,13 +177,23 @@ def require_found_out(site, kind):
             "another death, or the killer's quarantine",
         )
         deaths += supervisor.process.poll() == -signal.SIGKILL
-        assert deaths <= 9
+        assert deaths <= 9 + late_strikes(site)
     assert site.job(killer).recoveries == 5
     site.open_gate("end")
     for job in site.finish_all(innocents):
         charged = (job.state, job.recoveries, job.crashes, job.failures)
         assert charged == ("succeeded", 0, 0, 0)
         assert job.interruptions <= deaths - 5
+
+
+def late_strikes(site):
+    """Return how often a machine that stood still made it strike too late.
+
+    It may be cleared once more each time.
+    """
+    path = site.folder / "strikes"
+    strikes = path.read_text().split() if path.exists() else []
+    return sum(float(ran_s) > 3.0 for ran_s in strikes)
 
 
 FOUND_OUT = {
