@@ -23,7 +23,8 @@ from jobpool.sandbox.runs.run_directory import (
     read_slots,
     remove_run,
 )
-from jobpool.sandbox.system.procfs import process_start_time, process_stat
+from jobpool.sandbox.system.procfs import is_alive, process_start_time, process_stat
+from jobpool.supervisor.maintenance import death_proof
 from jobpool.supervisor.maintenance.death_proof import (
     Alive,
     DeadRun,
@@ -329,6 +330,25 @@ def test_a_run_whose_processes_do_not_die_is_unproven(tmp_path, supervise):
     assert isinstance(verdict, Unproven)
     assert f"sleep (pid {supervisor.child})" in verdict.reason
     assert process_stat(supervisor.child)
+
+
+def test_survivors_that_die_late_are_counted_once_the_run_is_dead(
+    tmp_path, supervise, monkeypatch
+):
+    """On a busy machine one call kills, and a later one finds nothing left."""
+    supervisor, killed = supervise("marked"), set()
+    supervisor.kill()
+    with monkeypatch.context() as busy:
+        busy.setattr(
+            death_proof,
+            "is_alive",
+            lambda pid, start: pid == supervisor.child or is_alive(pid, start),
+        )
+        while not killed:
+            proof = prove_dead(tmp_path / "run", RUN, wait_s=0.1, killed=killed)
+            assert isinstance(proof, Unproven)
+    dead = prove_dead(tmp_path / "run", RUN, wait_s=PATIENCE_S, killed=killed)
+    assert dead == DeadRun(running_tokens=frozenset({77}), killed=1)
 
 
 def test_a_prover_started_by_a_job_does_not_kill_itself(tmp_path, supervise):

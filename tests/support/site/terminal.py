@@ -36,6 +36,7 @@ class Screen:
         """What the terminal is like before the command has begun."""
         os.close(go)
         self.told = ""
+        self.is_reaped = False
         # A letter may come in two parts.
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
@@ -69,6 +70,7 @@ class Screen:
             return os.waitpid(self.pid, os.WNOHANG)
 
         done = wait_until(lambda: (done := ended())[0] and done, _WITHIN_S, "its end")
+        self.is_reaped = True
         self.read()  # what it has told last
         return os.waitstatus_to_exitcode(done[1])
 
@@ -80,7 +82,7 @@ def shown(*given):
     try:
         yield screen
     finally:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        if not screen.is_reaped:  # else its pid may be another process's
             os.kill(screen.pid, signal.SIGKILL)
             os.waitpid(screen.pid, 0)
         if screen.fd is not None:

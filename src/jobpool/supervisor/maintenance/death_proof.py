@@ -35,7 +35,7 @@ from jobpool.sandbox.runs.run_directory import (
     read_header,
     read_slots,
 )
-from jobpool.sandbox.system.process_tree import kill_tree
+from jobpool.sandbox.system.process_tree import Member, kill_tree
 from jobpool.sandbox.system.procfs import (
     boot_id,
     command_name,
@@ -79,6 +79,7 @@ def prove_dead(
     *,
     same_boot: bool = True,
     wait_s: float = KILL_WAIT_S,
+    killed: set[Member] | None = None,
 ) -> Proof:
     """Find out whether a run of this host is dead; kill what is left of one that is.
 
@@ -87,6 +88,7 @@ def prove_dead(
         run_id: the run.
         same_boot: False: the store knows that the host was restarted since.
         wait_s: longest time to wait for survivors to die.
+        killed: survivors that earlier calls have killed; those of this one are added.
     """
     path = Path(root, run_id)
     if run_id in held_runs():
@@ -106,14 +108,17 @@ def prove_dead(
         os.close(lock)
         return Alive()
     try:
-        return _examine(path, same_boot=same_boot, wait_s=wait_s)
+        killed = set() if killed is None else killed
+        return _examine(path, same_boot=same_boot, wait_s=wait_s, killed=killed)
     except (OSError, ValueError) as exc:
         return Unproven(f"its record in {path} cannot be read: {exc}")
     finally:
         os.close(lock)
 
 
-def _examine(path: Path, *, same_boot: bool, wait_s: float) -> Proof:
+def _examine(
+    path: Path, *, same_boot: bool, wait_s: float, killed: set[Member]
+) -> Proof:
     """Judge a run whose supervisor does not hold its lock."""
     header = None
     with contextlib.suppress(FileNotFoundError):
@@ -136,12 +141,13 @@ def _examine(path: Path, *, same_boot: bool, wait_s: float) -> Proof:
         return Unproven(
             f"its supervisor (pid {header.pid}) exists but does not hold its lock"
         )
-    return _end_survivors(path, header, wait_s)
+    return _end_survivors(path, header, wait_s, killed)
 
 
-def _end_survivors(path: Path, header: Header, wait_s: float) -> Proof:
+def _end_survivors(
+    path: Path, header: Header, wait_s: float, killed: set[Member]
+) -> Proof:
     deadline_s = time.monotonic() + wait_s
-    killed: set[tuple[int, int]] = set()
     group = read_group(read_cgroup(path), header.run_id)
     # What was killed gives back its memory, and so its marker, before its files.
     while survivors := {

@@ -33,6 +33,7 @@ from jobpool.core.events.event import Event
 from jobpool.core.events.supervisor import Alarm
 from jobpool.core.jobs.trace import Tracer
 from jobpool.sandbox.runs.run_directory import remove_run
+from jobpool.sandbox.system.process_tree import Member
 from jobpool.store.protocol import Store
 from jobpool.store.records.runs import Run
 from jobpool.supervisor.machine import inputs as inp
@@ -102,6 +103,8 @@ class Reclaimer(threading.Thread):
         self._details = details
         self._closing = threading.Event()
         self._alarmed_s: dict[str, float] = {}
+        self._killed: dict[str, set[Member]] = {}
+        """Survivors of runs that are not proven dead yet, by run."""
         self._living = frozenset((run.id,))
         """Runs that were alive at the last check."""
 
@@ -160,16 +163,23 @@ class Reclaimer(threading.Thread):
                 continue
             if self._is_provable(run):
                 same_boot = run.boot_id == self._own.boot_id
-                proof = prove_dead(self._root, run.id, same_boot=same_boot)
+                killed = self._killed.setdefault(run.id, set())
+                proof = prove_dead(
+                    self._root, run.id, same_boot=same_boot, killed=killed
+                )
                 proofs.append((run, proof))
             elif run.lease_until_ms + FORGOTTEN_MS < self._clock.utc_ms():
                 self._store.chore(partial(_forget, run_id=run.id))
+        open_ids = {run.id for run in runs}
+        self._killed = {
+            id_: one for id_, one in self._killed.items() if id_ in open_ids
+        }
         living = {run.id for run, proof in proofs if isinstance(proof, Alive)}
         self._living = frozenset((*living, self._own.id))
         for run, proof in proofs:
             self._consider(run, proof)
         if tidy:
-            self._tidy({run.id for run in runs})
+            self._tidy(open_ids)
 
     def _is_provable(self, run: Run) -> bool:
         """Say whether a run counts as dead only if it is proven dead."""
