@@ -3,11 +3,15 @@
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
+from jobpool.cli.watch import logs
 from jobpool.cli.watch.logs import added
+from jobpool.core.jobs.job import Evidence, JobState, Progress
 from support.site.supervising import PATIENCE_S, Site
-from support.store.cli_store import dead, quarantined, run, stored
+from support.store.cli_store import KIND, RUN, dead, enqueue, quarantined, run, stored
+from support.store.storing import ended, started
 from support.waiting import wait_until
 
 APP = """
@@ -80,6 +84,64 @@ def test_one_job_or_one_kind_is_named(store, args, code):
     done = run("logs", *args)
     assert done.exit_code == code
     assert done.stderr
+
+
+def begun(store, text):
+    """Begin an attempt of the job that is due, which writes something."""
+    (lease,) = store.lease(RUN.id, {"cpu": 1}, {"cpu": [KIND.kind]}).leases
+    store.begin_attempts([started(lease, "cpu/1")])
+    store.record([Progress(lease.id, lease.token, None, None, 1, text)])
+    return lease
+
+
+def failed(store, lease, text):
+    """End an attempt, to be made again at once."""
+    end = ended(lease, evidence=Evidence(output=text))
+    again = msgspec.structs.replace(end, state=JobState.PENDING, delay_ms=0)
+    assert store.settle([again]) == [True]
+
+
+def test_what_a_job_that_is_tried_again_wrote_is_told_once(store, monkeypatch):
+    """Also while it waits for that, when what it wrote is of no running attempt."""
+    (job_id,) = enqueue(store)
+    first = begun(store, b"first\n")
+    meanwhile = iter(
+        (
+            lambda: failed(store, first, "first\nlast\n"),
+            lambda: None,
+            lambda: begun(store, b"again\n"),
+            lambda: store.cancel([job_id]),
+            lambda: store.end_run(RUN.id),
+        )
+    )
+    monkeypatch.setattr(logs.time, "sleep", lambda _: next(meanwhile)())
+    assert run("logs", job_id, "--follow").stdout == "first\nlast\nagain\n"
+
+
+@pytest.mark.parametrize("text", [None, b"again\n"])
+def test_what_ends_while_it_is_looked_at_is_told_once(store, monkeypatch, text):
+    """And what is written by then by the next attempt counts as that one's."""
+    (job_id,) = enqueue(store)
+    lease, looks = begun(store, b"first\n"), []
+    output = type(store).output
+
+    def too_late(self, number):
+        looks.append(number)
+        if len(looks) == 2:
+            failed(store, lease, "first\nlast\n")
+            if text is not None:
+                begun(store, text)
+        return output(self, number)
+
+    def sleep(_):
+        if len(looks) >= 3 or store.get(job_id).state is not JobState.LEASED:
+            store.cancel([job_id])
+            store.end_run(RUN.id)
+
+    monkeypatch.setattr(type(store), "output", too_late)
+    monkeypatch.setattr(logs.time, "sleep", sleep)
+    wanted = "first\nlast\n" + ("" if text is None else text.decode())
+    assert run("logs", job_id, "--follow").stdout == wanted
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["one job", "its kind"])

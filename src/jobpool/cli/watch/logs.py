@@ -136,9 +136,11 @@ def _nothing(job: Job) -> str:
 
 
 def _unless_over(store: Store, job_id: int) -> list[Job] | None:
-    """Return the job; None: it has ended, or is gone."""
+    """Return the job if it runs, nothing while it waits; None: it is over, or gone."""
     job = store.get(job_id)
-    return None if job is None or job.state in FINISHED else [job]
+    if job is None or job.state in FINISHED:
+        return None
+    return [job] if job.state is JobState.LEASED else []
 
 
 def _follow(
@@ -164,10 +166,19 @@ def _follow(
         for job in following:
             text = redactor.of(job).text(store.output(job.id)) or ""
             key = job.id, job.attempt
-            _say(added(seen.get(key, ""), text), _prefix(job.id, named))
-            seen[key] = text
+            before = seen.setdefault(key, "")
+            # It may have ended meanwhile, and another attempt have begun.
+            if text not in {"", before} and _runs_still(store, job):
+                _say(added(before, text), _prefix(job.id, named))
+                seen[key] = text
         time.sleep(EVERY_S)
     _say_ends(store, redactor, list(seen), seen, named)
+
+
+def _runs_still(store: Store, job: Job) -> bool:
+    """Say whether a job is still in the attempt in which it was found."""
+    now = store.get(job.id)
+    return now is not None and (now.state, now.attempt) == (job.state, job.attempt)
 
 
 def _prefix(job_id: int, named: bool) -> str:  # noqa: FBT001 - passed on as it came
