@@ -16,7 +16,7 @@ import pytest
 from jobpool import JobPool, JobpoolBug, KeyConflict, StoreUnavailable, UsageError
 from jobpool.store.opening import open_store
 from jobpool.store.records.operating import Filter
-from jobpool.store.sqlite.connection import connect, contention
+from jobpool.store.sqlite.connection import connect, contention, write_lock
 from jobpool.store.statements.named_sql import load_migrations
 from support.postgres.server import libpq_url, server
 
@@ -41,6 +41,13 @@ def jobs(path):
 @pytest.fixture
 def work(jobs):
     return jobs.job("cpu", kind="work")(lambda number: number)
+
+
+@pytest.fixture
+def patiently(monkeypatch):
+    """Wait for others, though this machine may stand still meanwhile."""
+    monkeypatch.setattr(connect, "BUSY_TIMEOUT_S", 90.0)
+    monkeypatch.setattr(write_lock, "WAIT_S", 90.0)
 
 
 @pytest.fixture(
@@ -112,6 +119,7 @@ def test_a_refused_job_leaves_the_transaction_as_it_was(path, work, connection):
     assert stored(path)[0] == 1
 
 
+@pytest.mark.usefixtures("patiently")
 def test_a_store_opened_meanwhile_waits_and_finds_the_tables(path, work, connection):
     """It does not make them a second time."""
     work.options(connection=connection).enqueue(1)
@@ -121,7 +129,7 @@ def test_a_store_opened_meanwhile_waits_and_finds_the_tables(path, work, connect
     other.join(0.4)
     assert other.is_alive()
     connection.commit()
-    other.join(20)
+    other.join(60)
     assert seen == [1]
 
 
@@ -242,6 +250,7 @@ def test_waiting_for_ones_own_transaction_is_refused_at_once(
     assert (in_time, goes_on) == ("True", "True")
 
 
+@pytest.mark.usefixtures("patiently")
 def test_another_threads_transaction_is_waited_for(path, work):
     """It ends by itself."""
     work.enqueue(0)

@@ -315,7 +315,8 @@ def test_a_flow_belongs_to_the_transaction_that_it_is_stored_in(site, shop):
 def connected(site):
     if site.url.startswith("sqlite"):
         path = site.url.removeprefix("sqlite:///")
-        return sqlite3.connect(path, isolation_level=None)
+        # Its supervisor writes, too, and that may take long.
+        return sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
     return psycopg.connect(libpq_url(site.url), autocommit=True)
 
 

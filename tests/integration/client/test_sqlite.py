@@ -48,7 +48,9 @@ def add(jobs):
 @pytest.fixture
 def connection(jobs, add, tmp_path):
     add.enqueue(0)  # makes the database
-    connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+    connection = sqlite3.connect(
+        tmp_path / "jobs.db", timeout=WAIT_S, isolation_level=None
+    )
     connection.execute("CREATE TABLE orders (number INTEGER)")
     yield connection
     connection.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 from support.site.supervising import is_alive
 from support.waiting import wait_until
 
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 MARKER = "JOBPOOL_TEST_EXECUTOR"
 GET_CHILD_SUBREAPER, SET_CHILD_SUBREAPER = 37, 36  # of prctl(2)
 STOOD_STILL = "has not begun what it was sent; it is replaced"

@@ -146,7 +146,7 @@ def surroundings(env=None):
     return {**os.environ, **(env or {}), "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def run(system, program, *words, cwd, env=None, timeout_s=60):
+def run(system, program, *words, cwd, env=None, timeout_s=180):
     """Run a program there, as `words_of` has it."""
     return subprocess.run(
         words_of(system, program, *words),
