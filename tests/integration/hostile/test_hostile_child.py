@@ -80,7 +80,7 @@ def lie(how):
         say(encode(Done(1, own, True, b"1", 0.0, 0.0, 1, 1, added=[bad])))
     elif how == "a flood of requests":
         say(encode(Ask(1, own, [NewJob(kind="x", pool="cpu", payload=b"{}")])) * 1000)
-    time.sleep(20)
+    time.sleep(120)
     return "it was believed"
 
 
