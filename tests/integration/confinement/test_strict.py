@@ -205,6 +205,7 @@ def test_a_writable_path_is_shown_with_everything_in_it(rig, open_path):
 def test_the_store_has_no_second_way_past_its_cover(rig, tmp_path_factory):
     """A process that may write where views are built finds no store there."""
     tmp = rig.directory / "tmp"
+    tmp.mkdir(exist_ok=True)  # no child may have begun yet
     tmp.chmod(0o777)
     shown = [tmp_path_factory.mktemp(name) for name in ("before", "see")]
     assert str(shown[0]) < str(rig.directory) < str(shown[1])
