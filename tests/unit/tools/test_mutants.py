@@ -134,7 +134,7 @@ def test_a_judge_tells_a_fault_from_none(tmp_path):
     test = "from sums import TWO\n\n\ndef test_two():\n    assert TWO == 2\n"
     tmp_path.joinpath("tests/test_sums.py").write_text(test)
     trials = [
-        {"file": "src/sums.py", "stages": [[TWO_IS_TWO]], "s_max": 60.0}
+        {"file": "src/sums.py", "stages": [[TWO_IS_TWO]], "s_max": 250.0}
         | {"source": source, "nth": 1_000_000_000 + nth}
         for nth, source in enumerate(("TWO = 3\n", "TWO = 2\n"))
     ]
