@@ -181,6 +181,15 @@ def test_check_finds_what_would_stop_a_start(folder, file, message):
     assert "all is well" not in result.stdout
 
 
+def test_an_application_without_kinds_is_not_said_to_be_well(folder):
+    """Nothing is wrong with what it says, and nothing would ever run."""
+    (folder / "jobs.py").write_text("import jobpool\njobs = jobpool.JobPool()\n")
+    result = run("check")
+    assert result.exit_code == 0, result.output
+    assert "nothing can run: no kind is registered" in result.stdout
+    assert "all is well" not in result.stdout
+
+
 def test_check_refuses_an_application_with_another_store(folder):
     """Its jobs would go to a store that this supervisor never reads."""
     (folder / "jobs.py").write_text(APP.format(store="'sqlite:///other.db'"))

@@ -108,8 +108,7 @@ def check(group: LaunchFlags, /, *, is_all: bool, **flags: Any) -> None:
     if problems:
         raise click.exceptions.Exit(Exit.USAGE)
     if not given.as_json:
-        limits_of = f"{len(limits)} limits of {counted(_kinds(report), 'kind')}"
-        print_line(f"all is well: {limits_of}")
+        print_line(_all_is_well(_kinds(report), len(limits)))
 
 
 def _inspect(configuration: Configuration) -> AppReport:
@@ -121,6 +120,12 @@ def _inspect(configuration: Configuration) -> AppReport:
     from jobpool.supervisor.processes.inspect_app import inspect_app  # noqa: PLC0415 - starts processes
 
     return inspect_app(configuration.settings)
+
+
+def _all_is_well(kinds: int, limits: int) -> str:
+    if not kinds:
+        return "nothing is wrong, but nothing can run: no kind is registered"
+    return f"all is well: {limits} limits of {counted(kinds, 'kind')}"
 
 
 def _kinds(report: AppReport) -> int:
