@@ -374,6 +374,27 @@ def test_zygotes_are_told_a_deadline_just_before_the_leases_end(rig: Rig) -> Non
     assert ahead_s < 0.05
 
 
+def test_no_stop_between_two_clocks_makes_the_deadline_later(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading of a clock may take seconds: the machine stood still just then."""
+    fences_s: list[float] = []
+    rig.pulse.move_fence = fences_s.append
+    for name in ("monotonic_s", "boottime_s"):
+        plain = getattr(rig.clocks, name)
+
+        def read(plain: Callable[[], float] = plain) -> float:
+            rig.clocks.advance(2.0)
+            return plain()
+
+        monkeypatch.setattr(rig.clocks, name, read)
+    assert rig.pulse._renew(rig.store)
+    (renewed,) = rig.of(inp.Renewed)
+    assert fences_s[-1] <= renewed.until_s - margin_s(PUBLISHED_S) / 2
+    # Time that the machine sleeps from now on is subtracted in full.
+    assert rig.pulse._skew_s <= rig.clocks.slept_s
+
+
 def test_an_outdated_run_keeps_its_leases_and_is_told(rig: Rig) -> None:
     """What it has may end in good order."""
     rig.store.answers = [Renewal.OUTDATED]
