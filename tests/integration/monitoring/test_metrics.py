@@ -92,6 +92,7 @@ def test_a_supervisor_is_scraped(site):
         ("jobpool_slots", "cpu"),
         ("jobpool_kills_total", "timeout"),
         ("jobpool_dead_total", "shop.hang"),
+        (total, "shop.hang", "timed_out", "cpu"),
         (total, "shop.told", "succeeded", "io"),
     )
 

@@ -185,10 +185,8 @@ def test_what_the_handler_has_reported_itself_is_not_reported_again(site, sentry
     job_id = site.add("shop.ship", {"order": 9, "how": "itself"})
     assert site.finish(job_id).state == "dead"
     sentry.wait_for("transaction", 2, where=of_job(job_id))
-    attempts = [
-        one["tags"]["jobpool.attempt"]
-        for one in filter(of_job(job_id), sentry.of("event"))
-    ]
+    events = sentry.wait_for("event", 2, where=of_job(job_id))
+    attempts = [one["tags"]["jobpool.attempt"] for one in events]
     assert attempts == ["1", "2"]
 
 
@@ -287,11 +285,11 @@ def test_without_a_supervisor_that_sends_the_applications_client_does(tmp_path, 
         assert len({line.pid for line in other.witnesses()}) == 1
         job_id = other.add("shop.ship", {"order": 70})
         assert other.finish(job_id).state == "dead"
-        (found,) = [
-            one
-            for one in sentry.wait_for("event", where=of_job(job_id))
-            if one["exception"]["values"][0]["value"] == "order 70"
-        ]
+
+        def is_its(event):  # a job of the other site may have the same number
+            return of_job(job_id)(event) and "order 70" in str(event.get("exception"))
+
+        (found,) = sentry.wait_for("event", where=is_its)
     assert found["tags"]["jobpool.attempt"] == "2"
 
 
@@ -332,8 +330,9 @@ def test_jobs_go_on_while_sentry_is_away(site, sentry):
     sentry.status = 503
     job_ids = [site.add("shop.pay", {"card": "1"}) for _ in range(3)]
     assert {job.state for job in site.finish_all(job_ids)} == {"dead"}
-    lost = site.supervisor.wait_event("reports_dropped")
-    assert lost["reason"] == "Sentry has not taken them: status_503"
+    # A busy machine may have lost others before, for another reason.
+    why = "Sentry has not taken them: status_503"
+    site.supervisor.wait_event("reports_dropped", reason=why)
     sentry.status = 200
     job_id = site.add("shop.pay", {"card": "1"})
     assert report_of(sentry, job_id)["transaction"] == "shop.pay"

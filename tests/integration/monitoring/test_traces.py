@@ -113,6 +113,7 @@ def test_one_trace_has_all_of_a_killed_job(site, receiver):
     assert (told["messaging.destination.name"], told["jobpool.attempt"]) == ("cpu", 1)
     assert told["jobpool.peak_memory_bytes"] > 2**20
     assert "5s" in attempt.error
+    site.supervisor.wait_event("job_ended", id=job.id)  # its span may come first
     (ended,) = site.supervisor.events("job_ended", id=job.id)
     assert ended["trace_id"] == attempt.trace_id
 
@@ -152,6 +153,7 @@ def test_the_span_of_a_lost_attempt_comes_from_who_takes_its_job_back(site, rece
     assert lost.began_ns <= inner.began_ns + 1_000_000
     assert "jobpool.slot" not in lost.attributes
     assert site.finish(job_id).state == "succeeded"
+    site.supervisor.wait_event("job_ended", id=job_id)
     (event,) = site.supervisor.events("job_ended", id=job_id)
     assert event["trace_id"] == lost.trace_id
 

@@ -81,9 +81,17 @@ def over_it_with_its_log(copy, database):
 
 
 def checkpoint(database):
-    """Copy the log into the file, as happens every now and then."""
+    """Copy the log into the file, as happens every now and then.
+
+    All of it, or a later one would still have what a backup lacks.
+    """
+
+    def is_done():
+        is_busy, *_ = own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not is_busy
+
     with contextlib.closing(sqlite3.connect(database)) as own:
-        own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        wait_until(is_done, PATIENCE_S, "a whole checkpoint")
 
 
 def wait_renewed(site):

@@ -61,9 +61,9 @@ def test_a_job_that_fits_no_version_is_dead_after_unknown_for(tmp_path):
         assert (job.state, job.attempt, job.failures) == ("dead", 1, 1)
         assert "stored arguments do not fit greet" in job.reason
         assert "waits for" not in job.reason
-        assert len(old.events("job_unfit", id=job_id)) == 1
         dead = old.wait_event("job_dead", id=job_id)
         assert dead["reason"] == job.reason
+        assert len(old.events("job_unfit", id=job_id)) == 1
         hooks = tmp_path / "hooks"
         wait_until(
             lambda: hooks.exists() and hooks.read_text().endswith("\n"),
