@@ -350,7 +350,7 @@ def test_an_inherited_ignored_sigchld_does_no_harm(site):
         cwd=site.folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

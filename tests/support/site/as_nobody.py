@@ -22,7 +22,7 @@ def obstacle():
     """Return why there can be no such place, or nothing. For root to ask."""
     if not shutil.which("setpriv") or not shutil.which("unshare"):
         return "there are no setpriv and unshare (util-linux)"
-    done = subprocess.run(["unshare", "--mount", "true"], check=False, timeout=30)
+    done = subprocess.run(["unshare", "--mount", "true"], check=False, timeout=60)
     return "mount namespaces are not to be had" if done.returncode else ""
 
 
