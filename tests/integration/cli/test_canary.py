@@ -60,7 +60,7 @@ def command(site, *words):
 def ended(site, *words):
     """Run a command to its end; return its code, output and errors."""
     process = command(site, *words)
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=2 * PATIENCE_S)  # with its jobs' attempts
     return process.returncode, out, err
 
 

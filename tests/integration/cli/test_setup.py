@@ -21,7 +21,7 @@ def run(*words, **options):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
         **options,
     )
 
