@@ -203,9 +203,15 @@ def test_enqueue_while_importing_is_refused(load):
     assert "is being imported" in failed.message
 
 
-def test_output_of_an_import_goes_to_stderr(load, capfd):
-    """What an import prints goes to stderr: stdout may be JSON for another program."""
-    load("print('loading')\n" + GOOD + ECHO).loaded()
+@pytest.mark.parametrize("preload", [True, False])
+@pytest.mark.parametrize("then", [GOOD + ECHO, "import sys; sys.exit(4)"])
+def test_output_of_an_import_goes_to_stderr(load, capfd, monkeypatch, preload, then):
+    """What an import prints goes to stderr: stdout may be JSON for another program.
+
+    It is there as soon as anybody knows how the import went, also if that failed.
+    """
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    load("print('loading')\n" + then, preload=preload).loaded()
     out, err = capfd.readouterr()
     assert out == ""
     assert "loading" in err

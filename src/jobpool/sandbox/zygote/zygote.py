@@ -228,6 +228,14 @@ class Zygote:
         return isinstance(loaded, Loaded)
 
     def _try(self, load: Load) -> Loaded | LoadFailed:
+        """Load it; what it has printed is there before anybody hears how that went."""
+        try:
+            return self._loaded_from(load)
+        finally:
+            with contextlib.suppress(Exception):  # it may have replaced or closed them
+                _flush()
+
+    def _loaded_from(self, load: Load) -> Loaded | LoadFailed:
         before = set(_open_fds())
         try:
             application = load_application(load.app, load.directory, load.commands)
