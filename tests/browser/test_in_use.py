@@ -83,6 +83,28 @@ def test_a_form_that_somebody_has_opened_stays(visit, site):
             store.resume(quota="mailgun")
 
 
+def test_nothing_is_shown_anew_below_a_pressed_pointer(visit, site):
+    """Also not what was asked for before: to let go at another element is no click."""
+    page, asked = visit("/jobs"), []
+
+    def keep(route):
+        asked.append(route)
+
+    page.route("**/jobs", keep)
+    with site.opened() as store, page.expect_request("**/jobs", timeout=PATIENCE_MS):
+        store.enqueue([new_job("brand.new", "io")])
+    visit.hold(page)
+    for part in ("#nav", "#live"):
+        page.evaluate(f"document.querySelector('{part}').dataset.old = 'yes'")
+    with page.expect_response("**/jobs", timeout=PATIENCE_MS) as answer:
+        asked[0].continue_()
+    answer.value.finished()
+    assert page.locator("[data-old]").count() == 2
+    page.unroute("**/jobs")
+    page.evaluate("document.dispatchEvent(new Event('pointerup'))")
+    page.locator("#live:not([data-old])").wait_for(timeout=PATIENCE_MS)
+
+
 @pytest.fixture
 def flow(site):
     """An open flow whose graph is wider than a phone."""

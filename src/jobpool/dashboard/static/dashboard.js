@@ -75,7 +75,8 @@
         return;
       }
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      replace("nav", page);
+      // What was pressed and let go at another element is no click, in the navigation too.
+      if (!pressed) replace("nav", page);
       if (isInUse()) due = true;
       else replace("live", page);
     };
