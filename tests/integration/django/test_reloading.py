@@ -44,7 +44,12 @@ def test_a_change_of_code_starts_the_supervisor_anew(tmp_path):
         letters.write_text(f"{letters.read_text()}\n# changed\n")
         wait_until(lambda: is_changed_and_ends(letters), PATIENCE_S, "its end")
         wait_until(lambda: is_said("supervisor_ready", 2), PATIENCE_S, "the next one")
-        below = psutil.Process(process.pid).children(recursive=True)
+        # It may see the last change of the file's time only now, and start once more.
+        below = wait_until(
+            lambda: psutil.Process(process.pid).children(recursive=True),
+            PATIENCE_S,
+            "its processes",
+        )
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(PATIENCE_S)

@@ -57,7 +57,7 @@ def found(supervised):
         capture_output=True,
         text=True,
         check=False,
-        timeout=2 * PATIENCE_S,
+        timeout=3 * PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr + (supervised.folder / "log").read_text()
     lines = map(json.loads, done.stdout.splitlines())
@@ -111,7 +111,7 @@ def test_a_task_that_fails_is_tried_as_often_as_it_says(found):
 @pytest.mark.parametrize(
     ("case", "error", "words"),
     [
-        ("hang", "JobTimedOut", "time limit of 2s"),
+        ("hang", "JobTimedOut", "time limit of 5s"),
         ("die", "JobCrashed", "SIGKILL"),
         ("lambda", "TypeError", "Unsupported type"),
     ],

@@ -68,7 +68,7 @@ def pay(card: str) -> None:
     raise ValueError(f"no card {card}")
 
 
-@jobs.job("cpu", kind="shop.hang", timeout="2s", max_attempts=1)
+@jobs.job("cpu", kind="shop.hang", timeout="5s", max_attempts=1)
 def hang(card: str) -> None:
     time.sleep(60)
 

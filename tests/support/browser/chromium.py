@@ -5,8 +5,10 @@ Playwright drives it, and brings no browser: `pip install` fetches the driver al
 
 import os
 import shutil
+import tempfile
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
@@ -59,7 +61,10 @@ def program():
         root = unpacked("chromium", "chromium-headless-shell", *FONTS)
         found = str(root / "usr/lib/chromium/chromium-headless-shell")
     conf = root / "fonts.conf"
-    conf.write_text(FONTS_CONF.format(root=root))
+    # Another worker's browser may be reading it: it is never there by halves.
+    with tempfile.NamedTemporaryFile("w", dir=root, delete=False) as whole:
+        whole.write(FONTS_CONF.format(root=root))
+    Path(whole.name).replace(conf)
     # Also for what was fetched with it; a browser from PATH has fetched none.
     libraries = sorted({str(one.parent) for one in root.rglob("*.so*")})
     extra = {"LD_LIBRARY_PATH": os.pathsep.join(libraries)} if libraries else {}

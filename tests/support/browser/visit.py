@@ -5,6 +5,8 @@ from urllib.parse import urlsplit
 
 PHONE = {"width": 360, "height": 740}
 DESK = {"width": 1280, "height": 900}
+PATIENCE_MS = 60_000
+"""More than a page may take to be answered, which is half as long."""
 
 
 class Visit:
@@ -40,6 +42,7 @@ class Visit:
             reduced_motion="reduce",
         )
         self._contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))

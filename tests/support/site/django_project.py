@@ -12,7 +12,7 @@ from psycopg import sql
 from support.postgres.server import server
 
 PROJECT = Path(__file__).parents[2] / "integration" / "django" / "project"
-COMMAND_S = 100
+COMMAND_S = 250
 
 
 class Project:

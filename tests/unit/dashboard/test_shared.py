@@ -52,19 +52,21 @@ def test_what_is_late_is_unknown_at_first_and_is_not_read_again(live):
     assert found == "found"
 
 
-def test_after_a_change_it_is_read_anew(live):
+def test_after_a_change_it_is_read_anew(live, monkeypatch):
+    monkeypatch.setattr(parts, "left_s", lambda: 30.0)
     reads = []
 
     def read(store):
         reads.append(store)
         return len(reads)
 
-    def is_read(times):
-        return lambda: asyncio.run(live.shared("a", read)) == times
+    def shown():
+        return asyncio.run(live.shared("a", read))
 
-    wait_until(is_read(1), 30, "it is read; a late one is waited for again")
+    assert shown() == 1
     live.expire()
-    wait_until(is_read(2), 30, "it is read anew; meanwhile the one before is shown")
+    # On a machine that stands still for seconds it may be read once more.
+    wait_until(lambda: shown() > 1, 30, "it is read anew; meanwhile the one before is")
 
 
 def test_a_page_that_waits_for_it_is_told_once_it_is_known(live):

@@ -81,7 +81,8 @@ class Waiting(Judged):
         """Log here what its process has logged, and its hook if it has failed."""
         late = time.monotonic() + PATIENCE_S
         while True:
-            lines = LINES.read_text().splitlines() if LINES.exists() else []
+            text = LINES.read_text() if LINES.exists() else ""
+            lines = text.rpartition("\n")[0].splitlines()  # the last may be half there
             found = [one for one in map(json.loads, lines) if result_id in one["text"]]
             if any("state=RUNNING" not in one["text"] for one in found):
                 break

@@ -16,7 +16,7 @@ from shop import tasks
 from shop.compat import TaskResultDoesNotExist, task_backends
 from shop.models import Order
 
-PATIENCE_S = 40
+PATIENCE_S = 60
 FIELDS = (
     *("id", "status", "args", "kwargs", "attempts", "worker_ids", "backend"),
     *("enqueued_at", "started_at", "last_attempted_at", "finished_at"),

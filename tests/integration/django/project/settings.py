@@ -35,7 +35,7 @@ TASKS = {
         "OPTIONS": {
             "modules": ["shop.letters"],
             "defaults": {"timeout": "20s", "memory": "256MiB"},
-            "tasks": {"shop.tasks.hang": {"timeout": "2s"}},
+            "tasks": {"shop.tasks.hang": {"timeout": "5s"}},
             "quotas": {"vendor": {"rate": "1000/s", "per": "args.vendor"}},
             "schedules": {
                 "new-year": {"task": "shop.tasks.count_orders", "cron": "0 0 1 1 *"}

@@ -88,7 +88,7 @@ def test_what_nobody_takes_is_dropped_and_told(receiver, dropped):
         own.observe(ended())
         wait_until(lambda: dropped, PATIENCE_S, "the first is told")
         own.observe(ended())
-        wait_until(lambda: receiver.asked == 2, PATIENCE_S, "the second was offered")
+        wait_until(lambda: receiver.asked >= 2, PATIENCE_S, "the second was offered")
     assert [event.spans for event in dropped] == [1, 1]
     assert receiver.url in dropped[0].reason
 
