@@ -17,7 +17,7 @@ SEED = os.environ.get("JOBPOOL_CHAOS_SEED", "20261122")
 MINUTES = "0.25"
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_nothing_is_lost_and_nobody_blamed(store):
     """I1 to I19, as far as witnesses outside of jobpool can tell."""
@@ -29,7 +29,7 @@ def test_nothing_is_lost_and_nobody_blamed(store):
         capture_output=True,
         text=True,
         check=False,
-        timeout=270,
+        timeout=580,
     )
     print(f"JOBPOOL_CHAOS_SEED={SEED}\n{done.stdout}{done.stderr}")
     assert done.returncode == 0

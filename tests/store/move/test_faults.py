@@ -28,6 +28,10 @@ from support.waiting import wait_until
 
 JOBS = 2500  # three chunks
 LEASED = 60
+IN_TRANSACTION = """
+SELECT count(*) FROM pg_stat_activity
+WHERE application_name = 'jobpool' AND state <> 'idle'
+"""
 
 
 class House:
@@ -71,6 +75,20 @@ class House:
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=PATIENCE_S)
         self.proxy.heal()
+        self.wait_rolled_back()
+
+    def wait_rolled_back(self):
+        """Wait until the server has undone what was cut off.
+
+        It finishes its statement before it notices, and holds the lock of a move until
+        then; the next mover waits for that for no more than three seconds.
+        """
+        with server().connect() as connection:
+            wait_until(
+                lambda: connection.execute(IN_TRANSACTION).fetchone() == (0,),
+                PATIENCE_S,
+                "no transaction is left",
+            )
 
     def staging(self):
         """Name the staging tables that the target has."""
@@ -253,6 +271,7 @@ def test_a_cut_connection_is_reported_and_the_next_call_finishes(
     with pytest.raises(StoreUnavailable):
         house.move()
     assert not house.proxy.is_armed
+    house.wait_rolled_back()
     assert house.target.count(Filter()) == 0
     assert house.move().checksum
     assert house.has_moved()
@@ -273,6 +292,7 @@ def test_the_outcome_of_a_cut_at_the_last_commit_is_found_out(empty_house, deliv
     else:
         with pytest.raises(StoreUnavailable):
             house.move(arm)
+        house.wait_rolled_back()
         assert house.target.count(Filter()) == 0
     assert (house.proxy.cuts, house.proxy.is_armed) == (1, False)
     assert bool(house.move().checksum) != delivered
@@ -288,6 +308,7 @@ def test_several_movers_at_once_move_once(house):
         assert bool(err) == bool(process.returncode), err
     answers = [json.loads(out) for out, _ in ends if out]
     assert len([one for one in answers if one["checksum"]]) <= 1
+    house.wait_rolled_back()
     code, last, _ = run_move(*house.words, "--yes")
     assert (code, last["jobs"]) == (0, JOBS)
     assert house.has_moved()

@@ -88,7 +88,7 @@ def test_who_holds_a_lock_for_long_is_named(store, store_url, monkeypatch):
     monkeypatch.setattr(capacity, "WAIT_S_MAX", 0.0)
     table = sql.Identifier(query_of(store_url)["schema"], "pauses")
     lock = sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table)
-    with psycopg.connect(libpq_url(server().url)) as holder:
+    with psycopg.connect(libpq_url(server().url)) as holder, server().connect() as eye:
         holder.execute(lock)
         pid = holder.info.backend_pid
 
@@ -99,8 +99,12 @@ def test_who_holds_a_lock_for_long_is_named(store, store_url, monkeypatch):
         line = threading.Thread(target=wait_in_line)
         line.start()
         # Not by the facts: each time they wait for the table themselves, and briefly.
-        behind = "SELECT 1 FROM pg_locks WHERE %s = ANY(pg_blocking_pids(pid))"
-        wait_until(lambda: holder.execute(behind, [pid]).fetchone(), 60, "a waiter")
+        # Nor by pg_locks: a session is in a lock's queue before it is said to wait.
+        behind = (
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND %s = ANY(pg_blocking_pids(pid))"
+        )
+        wait_until(lambda: eye.execute(behind, [pid]).fetchone(), 60, "a waiter")
         fact = facts_of(store)["lock_waits"]
         assert fact.figures["waiting"]
         concern = fact.concern

@@ -294,7 +294,7 @@ def orders(rng):
         )
 
 
-@pytest.mark.timeout(FULL_S + 120)
+@pytest.mark.timeout(FULL_S + 300)
 def test_in_every_order_no_update_is_lost_and_one_job_waits(world):
     """The last job that begins has the newest arguments, and none waits for ever."""
     rng = random.Random(SEED)

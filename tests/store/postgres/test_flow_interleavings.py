@@ -83,7 +83,7 @@ def test_no_end_of_a_member_waits_for_a_fold(store, other):
         other.fold()
         with server().connect(store.url) as hand:
             schema = query_of(store.url)["schema"]
-            hand.execute("SET lock_timeout = '50ms'")
+            hand.execute("SET lock_timeout = '5s'")
             ended = hand.execute(
                 f"UPDATE {schema}.jobs SET state = 'dead', token = NULL,"  # noqa: S608 - our own
                 " supervisor = NULL, leased_at_ms = NULL, outcome = 'failed',"

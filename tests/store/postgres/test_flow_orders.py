@@ -239,7 +239,7 @@ def orders(rng):
         yield rng.choice(SITUATIONS), tuple(pair), f"seed {seed}", order
 
 
-@pytest.mark.timeout(FULL_S + 120)
+@pytest.mark.timeout(FULL_S + 300)
 def test_in_every_order_a_flow_ends_whole_or_is_gone_whole(world):
     """None is stranded or half deleted, and what succeeded does not run again."""
     rng = random.Random(SEED)

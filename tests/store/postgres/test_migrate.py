@@ -172,7 +172,7 @@ def losing_connection_at(count):
             if not left[0]:
                 with server().connect() as other:
                     pid = connection_of(self).info.backend_pid
-                    other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+                    other.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
             left[0] -= 1
             return call(self, *args, **options)
 
@@ -204,7 +204,7 @@ def test_an_index_whose_build_was_killed_is_built_again(old_url, told, new_layou
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         with server().connect() as other:
-            other.execute("SELECT pg_terminate_backend(%s, 5000)", [backend])
+            other.execute("SELECT pg_terminate_backend(%s, 60000)", [backend])
         assert invalid_indexes(old_url) == ["jobs_in_lane"]
         with pytest.raises(StoreRefused, match="`jobpool migrate`"):
             open_store(old_url)

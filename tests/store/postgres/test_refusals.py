@@ -15,6 +15,7 @@ from jobpool.store.opening import open_store
 from jobpool.store.records.operating import Filter
 from support.postgres.server import query_of, server, with_query
 from support.store.storing import begin_run, lease, lease_one, new_job, succeeded
+from support.waiting import wait_until
 
 ROLE = "jobpool_tests_guest"
 WORD = "correct horse"
@@ -234,6 +235,9 @@ def test_a_database_in_another_encoding_is_refused(admin):
         with pytest.raises(StoreRefused, match=r"LATIN1.*createdb"):
             open_store(server().admin_url.replace("/jobpool_tests", "/jobpool_latin"))
     finally:
+        # A session ends later than its connection; DROP waits for one for 5 s only.
+        of_it = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'jobpool_latin'"
+        wait_until(lambda: admin.execute(of_it).fetchone() == (0,), 60, "nobody is in")
         admin.execute("DROP DATABASE jobpool_latin")
 
 

@@ -6,10 +6,17 @@ from jobpool.core.jobs.job import JobState
 from jobpool.core.rules.schedules.policy import Overlap
 from jobpool.core.rules.schedules.schedule import TickState
 from jobpool.store.records.schedules import Published
+from support.postgres.patient_locks import patient_locks
 from support.postgres.server import query_of, server
 from support.store.scheduling import declared, fail_one, put, states
 from support.store.storing import begin_run, lease_one, new_job, succeeded
 from support.waiting import in_thread, wait_until
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _locks_are_waited_for():
+    with patient_locks():
+        yield
 
 
 @pytest.fixture

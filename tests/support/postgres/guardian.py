@@ -21,8 +21,8 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 IPC_RMID = 0
-START_S_MAX = 30.0
-STOP_S_MAX = 20.0
+START_S_MAX = 60.0
+STOP_S_MAX = 60.0
 POLL_S = 0.01
 SIGNAL_OF_MODE = {
     "smart": signal.SIGTERM,

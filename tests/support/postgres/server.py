@@ -32,8 +32,8 @@ DATABASE = "jobpool_tests"
 OWNER = "jobpool_owner"
 FOLDER_OF_VERSION = {"16": "pginstall", "18": "pginstall18"}
 INITDB_S_MAX = 60
-CLOSE_S_MAX = 30
-COMMAND_S_MAX = 60.0
+CLOSE_S_MAX = 90
+COMMAND_S_MAX = 90.0
 """Longer than the guardian itself waits for anything."""
 
 SETTINGS = {
