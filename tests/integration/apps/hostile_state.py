@@ -90,10 +90,12 @@ def _boom(_signum, _frame):
     raise RuntimeError("a timer of the handler's")
 
 
-def raise_again_and_again(_):
-    """Have a timer raise so often that our own code would hardly begin."""
+def raise_again_and_again(_, depth=500):
+    """Have a timer raise again before a stack of this depth can be described."""
+    if depth:
+        raise_again_and_again(_, depth - 1)
     signal.signal(signal.SIGALRM, _boom)
-    signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+    signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
     while True:
         pass
 
