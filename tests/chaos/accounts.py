@@ -122,6 +122,8 @@ class Accounts:
     broken: list[str]
     ticks: list[Tick] = field(default_factory=list)
     flows: Flows = field(default_factory=Flows)
+    pauses: list[tuple[int, int]] = field(default_factory=list)
+    """From when until when this machine ran nothing, in ns."""
     host_oom: bool = False
     """The kernel has killed a process on this machine for lack of memory."""
     attempts: dict[int, Attempt] = field(default_factory=dict)

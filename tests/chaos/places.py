@@ -89,6 +89,12 @@ class Place:
                 for columns, table in ((FLOWS, "flows"), (STEPS, "steps"))
             ]
 
+    def read_ticks(self):
+        """Return the schedule's ticks so far."""
+        prefix = f"{self.schema}." if self.shared else "jobpool_"
+        with contextlib.closing(self.observe()) as connection:
+            return connection.execute(f"SELECT {TICKS} FROM {prefix}ticks").fetchall()
+
     def migrate(self):
         """Make the store."""
         subprocess.run(
@@ -155,14 +161,13 @@ class SqlitePlace(Place):
             attempts = connection.execute(
                 "SELECT job_id, token, outcome FROM jobpool_attempts"
             ).fetchall()
-            ticks = connection.execute(f"SELECT {TICKS} FROM jobpool_ticks").fetchall()
             (word,) = connection.execute("PRAGMA integrity_check").fetchone()
             permits = connection.execute(f"SELECT {PERMITS} FROM jobpool_permits")
             left = list(map(str, permits))
         return (
             jobs,
             attempts,
-            ticks,
+            self.read_ticks(),
             left,
             [] if word == "ok" else [f"integrity_check: {word}"],
         )
@@ -256,13 +261,10 @@ class PostgresPlace(Place):
             attempts = connection.execute(
                 f"SELECT job_id, token, outcome FROM {self.schema}.attempts"
             ).fetchall()
-            ticks = connection.execute(
-                f"SELECT {TICKS} FROM {self.schema}.ticks"
-            ).fetchall()
             permits = connection.execute(
                 f"SELECT {PERMITS} FROM {self.schema}.permits"
             ).fetchall()
-        return jobs, attempts, ticks, list(map(str, permits)), []
+        return jobs, attempts, self.read_ticks(), list(map(str, permits)), []
 
     @contextlib.contextmanager
     def locked(self, wait_s=LOCK_S_MAX):

@@ -24,7 +24,7 @@ from chaos.crew import LEASE_TTL_S, Member, cgroups_of, processes
 from chaos.flow_accounts import FlowRow, Flows, StepRow
 from chaos.justice import findings
 from chaos.nemesis import SETTLED_S, Blow, Nemesis
-from chaos.places import COMMAND_S_MAX, PLACES, leftovers, shm_entries, wait_for
+from chaos.places import COMMAND_S_MAX, HARMED, PLACES, leftovers, shm_entries, wait_for
 from chaos.producing import Producer
 from jobpool.errors import StoreError
 from support.waiting import Running
@@ -120,12 +120,15 @@ class _Play:
             for producer in producers:
                 producer.finish()
             drained_s = self._drain()
+            # They are made up for by whoever is back, if they are not paused before.
+            wait_for(lambda: self._has_ticked(storm_s), START_S_MAX)
             # A tick may have come meanwhile, and a connection may be the storm's.
             if not wait_for(lambda: _is_paused(jobs), START_S_MAX):
                 raise RuntimeError("the schedule cannot be paused")
             drained_s += self._drain()
             self._stop()
-            self._nemesis.blows += standstills(running)
+            self._pauses = pauses(running)
+            self._nemesis.blows += standstills(self._pauses)
         self._auditor.finish()
         self._auditor.catch_up()
         jobs.jobs.close()
@@ -182,6 +185,11 @@ class _Play:
     def _has_leased(self, run):
         return run and any(one.supervisor == run for one in self._auditor.changes)
 
+    def _has_ticked(self, times):
+        with contextlib.suppress(*HARMED):
+            return len(self._place.read_ticks()) >= times
+        return False
+
     def _has_succeeded(self):
         return any(change.state == "succeeded" for change in self._auditor.changes)
 
@@ -208,11 +216,16 @@ class _Play:
 
     def _accounts(self, producers):
         directory = self._place.directory
-        wait_for(lambda: not processes(directory), LEFT_S_MAX)
-        litter = [f"process {pid} is left" for pid in processes(directory)]
-        litter += [f"{path} is left" for path in leftovers(self._place)]
         lives = [life for member in self._crew for life in member.lives]
-        litter += [f"{path} is left" for path in cgroups_of(lives)]
+
+        def left():
+            yield from (f"process {pid}" for pid in processes(directory))
+            yield from (str(path) for path in leftovers(self._place))
+            yield from (str(path) for path in cgroups_of(lives))
+
+        # For all of it: a process that ends is out of sight before its group is empty.
+        wait_for(lambda: not any(left()), LEFT_S_MAX)
+        litter = [f"{one} is left" for one in left()]
         jobs, attempts, ticks, permits, broken = self._place.read_final()
         flows, steps = self._place.read_flows()
         return Accounts(
@@ -233,20 +246,29 @@ class _Play:
             ),
             permits_left=permits,
             litter=litter,
+            pauses=self._pauses,
             broken=self._broken + broken,
         )
 
 
-def standstills(running):
-    """Return when this machine ran nothing for so long that leases may have lapsed.
-
-    It is nobody's blow, and does what one does.
-    """
+def pauses(running):
+    """Return from when until when this machine ran nothing, in ns."""
     ahead_ns = time.time_ns() - time.monotonic_ns()
     return [
-        Blow(STILL, ahead_ns + round(from_s * 1e9), ahead_ns + round(until_s * 1e9))
+        (ahead_ns + round(from_s * 1e9), ahead_ns + round(until_s * 1e9))
         for from_s, until_s in running.pauses()
-        if until_s - from_s > LEASE_TTL_S / 2
+    ]
+
+
+def standstills(found):
+    """Return the pauses that were so long that leases may have lapsed.
+
+    They are nobody's blow, and do what one does.
+    """
+    return [
+        Blow(STILL, from_ns, until_ns)
+        for from_ns, until_ns in found
+        if until_ns - from_ns > LEASE_TTL_S * 1e9 / 2
     ]
 
 
