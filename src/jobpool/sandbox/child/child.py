@@ -13,6 +13,7 @@ there and never reach our loop: the pid distinguishes it).
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # typeshed does not know it
 import contextvars
 import os
 import signal
@@ -70,6 +71,7 @@ EXIT_OWN_FAILURE = 70
 """EX_SOFTWARE: jobpool's own code in the child failed."""
 _REPORT_S = 0.1
 """Time to report the end of an attempt before its time limit."""
+_pthread_sigmask, _SIG_BLOCK = _signal.pthread_sigmask, _signal.SIG_BLOCK
 _NO_ATTEMPT = ClosedChannel("no attempt is running in this child now")
 
 
@@ -293,7 +295,8 @@ class Child:
                 try:
                     result = self._invoke(application, job, channel)
                 finally:
-                    set_mask(signal.SIG_BLOCK, DEFERRED)
+                    # In C: whatever it raises, they are blocked.
+                    _pthread_sigmask(_SIG_BLOCK, DEFERRED)
             finally:
                 set_mask(signal.SIG_BLOCK, DEFERRED)
                 self._soft_from_s = None

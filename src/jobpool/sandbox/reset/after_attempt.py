@@ -166,7 +166,7 @@ class AfterAttempt:
     def _stop_timers(self) -> None:
         """Stop a handler's own timers: they must not fire in our code."""
         for timer in _TIMERS:
-            if _signal.getitimer(timer)[0]:
+            if any(_signal.getitimer(timer)):  # it stands while its signal waits
                 _setitimer(timer, 0)
 
     def _left_threads(self) -> str:
