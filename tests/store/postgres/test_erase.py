@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from jobpool.core.jobs.job import Debounce, OnConflict
-from jobpool.errors import UsageError
+from jobpool.errors import StoreUnavailable, UsageError
 from jobpool.store.opening import open_store
 from jobpool.store.postgres import health
 from support.postgres.server import query_of, server
@@ -41,12 +41,16 @@ def telling(url):
 def wiped_whole(store, *, rewrite=True):
     """Wipe, again while others' transactions are open in this database.
 
-    Such as those of earlier tests, and the server's own: autovacuum's ANALYZE.
+    Such as those of earlier tests, and the server's own: autovacuum's ANALYZE. Also
+    while one of these holds a table's lock: a wipe waits for that for two seconds.
     """
     found = []
 
     def is_whole():
-        found[:] = store.wipe(rewrite=rewrite)
+        try:
+            found[:] = store.wipe(rewrite=rewrite)
+        except StoreUnavailable:
+            return False
         return not any("is still open" in remark for remark in found)
 
     wait_until(is_whole, 60, "a wipe that keeps no dead row")
