@@ -101,8 +101,8 @@ class LogWriter:
         self._clock = clock or SystemClock()
         self._queue: deque[Event] = deque()
         self._dropped = 0
-        self._is_cut = False
-        """The last line may have been written in part."""
+        self._rest = b""
+        """Of a line that was written in part."""
         self._dropped_lock = threading.Lock()
         self._something = threading.Event()
         self._closing = threading.Event()
@@ -180,15 +180,45 @@ class LogWriter:
         if not events:
             return True
         try:
-            lines = "".join(f"{self._line(event)}\n" for event in events)
-            self._stream.write("\n" + lines if self._is_cut else lines)
-            self._stream.flush()
-            self._is_cut = False
-        except (OSError, ValueError) as error:
-            if getattr(error, "errno", None) not in _ROOM_MAY_COME:
-                # Closed or broken: from now on the queue fills up and drops.
-                return False
-            self._is_cut = True
+            lost = self._put("".join(f"{self._line(event)}\n" for event in events))
+        except (OSError, ValueError):
+            # Closed or broken: from now on the queue fills up and drops.
+            return False
+        if lost:
+            said = [e.lines if isinstance(e, LinesDropped) else 1 for e in events]
             with self._dropped_lock:
-                self._dropped += len(events)
+                self._dropped += sum(said[-lost:])
         return True
+
+    def _put(self, text: str) -> int:
+        """Write lines, below Python's buffers; return how many a full disk has cost.
+
+        With the buffers, which may be missing, the rest of a line could be lost.
+
+        Raises:
+            OSError: the stream is broken.
+            ValueError: it is closed.
+        """
+        stream = self._stream
+        buffer = getattr(stream, "buffer", None)
+        if buffer is None:  # not a file's
+            stream.write(text)
+            stream.flush()
+            return 0
+        raw = getattr(buffer, "raw", buffer)
+        encoded = text.encode(stream.encoding, stream.errors or "strict")
+        data, at = self._rest + encoded, 0
+        try:
+            stream.flush()  # what others have written to it
+            while at < len(data):
+                taken = raw.write(data[at:])
+                if taken is None:
+                    raise BlockingIOError(errno.EAGAIN, "the reader stands still")
+                at += taken
+        except OSError as exc:
+            if exc.errno not in _ROOM_MAY_COME:
+                raise
+        is_begun = data[at - 1 : at] != b"\n" if at else bool(self._rest)
+        end = data.find(b"\n", at) + 1 if is_begun else at
+        self._rest = data[at:end]
+        return data.count(b"\n", end)
