@@ -11,7 +11,6 @@ import errno
 import gc
 import importlib
 import io
-import os
 import sys
 import traceback
 from typing import Any, Literal, NamedTuple, NoReturn
@@ -21,6 +20,7 @@ import click
 from jobpool import __version__
 from jobpool.cli.exits import TABLE, Exit, exit_of
 from jobpool.cli.flags import LaunchFlags, What, launch_flags
+from jobpool.cli.terminal.gone import forget_stdout
 from jobpool.core.safe_text import lines, one_line
 from jobpool.errors import AppError, JobpoolError
 
@@ -253,7 +253,7 @@ class Root(click.Group):
         except KeyboardInterrupt:
             raise click.exceptions.Exit(Exit.INTERRUPTED) from None
         except BrokenPipeError:
-            _forget_stdout()
+            forget_stdout()
             raise click.exceptions.Exit(Exit.PIPE) from None
         except click.ClickException as exc:
             raise _harmless(exc, ctx) from exc
@@ -304,14 +304,6 @@ def _refusal(error: Exception) -> str | None:
         return error.strerror
     # Python raises nothing more specific when a thread is refused.
     return str(error) if str(error) == "can't start new thread" else None
-
-
-def _forget_stdout() -> None:
-    """Point stdout to nowhere, so that the interpreter's last flush is quiet."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - lives to the end
 
 
 @click.group(

@@ -19,6 +19,8 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from jobpool.cli.terminal.gone import forget_stdout
+
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
 """Another screen, without a cursor, empty."""
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
@@ -131,6 +133,7 @@ class Terminal:
             sys.stdout.flush()
         except OSError:
             self.is_ended = True
+            forget_stdout()  # what is still in its buffer would fail again at the end
 
     def _read(self) -> str:
         try:

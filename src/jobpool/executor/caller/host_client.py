@@ -326,10 +326,21 @@ class HostClient:
 
 
 def _print(message: Output) -> None:
-    """Print the output of jobs to this program's stderr."""
+    """Print the output of jobs to this program's stderr, below its buffer.
+
+    There, what a closed one refuses would stay, and fail this program's end.
+    """
     with contextlib.suppress(Exception):
-        sys.stderr.write(message.text)
-        sys.stderr.flush()
+        stream = sys.stderr
+        stream.flush()
+        raw = getattr(getattr(stream, "buffer", None), "raw", None)
+        if raw is None:  # replaced, or not buffered
+            stream.write(message.text)
+            stream.flush()
+            return
+        data = message.text.encode(stream.encoding, stream.errors or "strict")
+        while data:
+            data = data[raw.write(data) or len(data) :]
 
 
 def _finish_all() -> None:

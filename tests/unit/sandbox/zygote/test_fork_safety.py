@@ -1,5 +1,6 @@
 """What an import has left running is found, however late a processor is free for it."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,8 @@ class Machine:
     def __init__(self, patch, runs_after_s):
         self.now_s, self.runs_after_s = 100.0, 100.0 + runs_after_s
         patch.setattr(fork_safety, "time", self)
+        main = threading.main_thread()  # other tests' threads may still run
+        patch.setattr(threading, "enumerate", lambda: [main])
         patch.setattr(fork_safety, "_unknown_tasks", lambda: [2**22])
         patch.setattr(
             fork_safety,
