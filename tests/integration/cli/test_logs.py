@@ -118,6 +118,24 @@ def test_what_a_job_that_is_tried_again_wrote_is_told_once(store, monkeypatch):
     assert run("logs", job_id, "--follow").stdout == "first\nlast\nagain\n"
 
 
+def test_attempts_that_nobody_saw_run_are_told(store, monkeypatch):
+    """Those that begin and end between two looks, the last one as well."""
+    (job_id,) = enqueue(store)
+    failed(store, begun(store, b""), "first\n")
+    meanwhile = iter((["second\n", "third\n"], ["last\n"]))
+
+    def sleep(_):
+        texts = next(meanwhile)
+        for text in texts:
+            failed(store, begun(store, b""), text)
+        if texts == ["last\n"]:
+            store.cancel([job_id])
+
+    monkeypatch.setattr(logs.time, "sleep", sleep)
+    wanted = "first\nsecond\nthird\nlast\n"
+    assert run("logs", job_id, "--follow").stdout == wanted
+
+
 @pytest.mark.parametrize("text", [None, b"again\n"])
 def test_what_ends_while_it_is_looked_at_is_told_once(store, monkeypatch, text):
     """And what is written by then by the next attempt counts as that one's."""

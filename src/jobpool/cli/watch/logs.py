@@ -76,32 +76,36 @@ def logs(
         job = found.get(number)
         if job is None:
             raise JobNotFound(f"there is no job {job_id}; it may have been pruned")
-        has_said = _stored(found, redactor, job, prefix="", live=not follow)
-        if not has_said and not follow:
+        said = _stored(found, redactor, job, prefix="", live=not follow)
+        if not said and not follow:
             click.echo(_nothing(job), err=True)
         if follow:
-            _follow(found, redactor, lambda: _unless_over(found, number), named=False)
+            jobs = lambda: _unless_over(found, number)  # noqa: E731 - short, used once
+            _follow(found, redactor, jobs, {number: said}, named=False)
 
 
 def _of_kind(
     store: Store, redactor: Redactor, kind: str, limit: int, *, follow: bool
 ) -> None:
     """Print what the newest jobs of a kind have written, oldest of them first."""
-    for job in reversed(store.find(Filter(kind=kind), limit)):
-        _stored(store, redactor, job, prefix=f"{job.id} | ", live=not follow)
+    said = {
+        job.id: _stored(store, redactor, job, prefix=f"{job.id} | ", live=not follow)
+        for job in reversed(store.find(Filter(kind=kind), limit))
+    }
     if follow:
         _follow(
             store,
             redactor,
             lambda: [one for one in store.leased(_LEASED_MAX) if one.kind == kind],
+            said,
             named=True,
         )
 
 
 def _stored(
     store: Store, redactor: Redactor, job: Job, *, prefix: str, live: bool
-) -> bool:
-    """Print what is stored of a job's attempts; return whether there was anything.
+) -> set[int]:
+    """Print what is stored of a job's attempts; return which have written anything.
 
     Args:
         store: has the job.
@@ -110,21 +114,29 @@ def _stored(
         prefix: begins each line.
         live: also what a running attempt has written so far.
     """
-    redaction = redactor.of(job)
-    texts = [
-        one.output for one in redaction.attempts(store.attempts(job.id)) if one.output
-    ]
-    kept = redaction.kept(store.kept_output(job.id))
-    if kept is not None and kept.output:
-        texts.append(kept.output)
+    texts = _ended(store, redactor, job)
     if live and job.state is JobState.LEASED:
-        texts.append(redaction.text(store.output(job.id)) or "")
-    for text in texts:
+        text = redactor.of(job).text(store.output(job.id)) or ""
+        texts.setdefault(job.attempt, text)
+    for _attempt, text in sorted(texts.items()):
         if job.codec is not None and is_encoded(text):
             _say(f"[encoded by {job.codec}]", prefix)
         else:
             _say(text, prefix)
-    return any(texts)
+    return {attempt for attempt, text in texts.items() if text}
+
+
+def _ended(store: Store, redactor: Redactor, job: Job) -> dict[int, str]:
+    """Return what is stored of attempts that have ended, by their numbers."""
+    redaction = redactor.of(job)
+    texts = {
+        one.attempt: one.output or ""
+        for one in redaction.attempts(store.attempts(job.id))
+    }
+    kept = redaction.kept(store.kept_output(job.id))
+    if kept is not None:
+        texts[kept.attempt] = kept.output or ""
+    return texts
 
 
 def _nothing(job: Job) -> str:
@@ -136,43 +148,51 @@ def _nothing(job: Job) -> str:
 
 
 def _unless_over(store: Store, job_id: int) -> list[Job] | None:
-    """Return the job if it runs, nothing while it waits; None: it is over, or gone."""
+    """Return the job; None: it has ended, or is gone."""
     job = store.get(job_id)
-    if job is None or job.state in FINISHED:
-        return None
-    return [job] if job.state is JobState.LEASED else []
+    return None if job is None or job.state in FINISHED else [job]
 
 
 def _follow(
     store: Store,
     redactor: Redactor,
     jobs: Callable[[], Sequence[Job] | None],
+    said: dict[int, set[int]],
     *,
     named: bool,
 ) -> None:
-    """Print what running jobs write.
+    """Print what jobs write.
 
     Args:
         store: has the jobs.
         redactor: hides what their kinds hide.
         jobs: returns those that are followed; None: it is over.
+        said: of which attempts all was printed, by job.
         named: each line begins with its job's number.
     """
     seen: dict[_Key, str] = {}
+    states: dict[int, tuple[int, JobState]] = {}
     while (following := jobs()) is not None:
-        running = {(job.id, job.attempt) for job in following}
-        ended = [key for key in seen if key not in running]
-        _say_ends(store, redactor, ended, seen, named)
+        for job_id in states.keys() - {job.id for job in following}:
+            del states[job_id]
+            _say_ends(store, redactor, job_id, said.pop(job_id), seen, named=named)
         for job in following:
+            ended = said.setdefault(job.id, {*range(1, job.attempt)})
+            if states.get(job.id) != (job.attempt, job.state):
+                states[job.id] = job.attempt, job.state
+                _say_ends(store, redactor, job.id, ended, seen, named=named)
+            if job.state is not JobState.LEASED:
+                continue
             text = redactor.of(job).text(store.output(job.id)) or ""
             key = job.id, job.attempt
-            before = seen.setdefault(key, "")
+            before = seen.get(key, "")
             # It may have ended meanwhile, and another attempt have begun.
             if text not in {"", before} and _runs_still(store, job):
                 _say(added(before, text), _prefix(job.id, named))
                 seen[key] = text
         time.sleep(EVERY_S)
-    _say_ends(store, redactor, list(seen), seen, named)
+    for job_id, ended in said.items():
+        _say_ends(store, redactor, job_id, ended, seen, named=named)
 
 
 def _runs_still(store: Store, job: Job) -> bool:
@@ -188,26 +208,25 @@ def _prefix(job_id: int, named: bool) -> str:  # noqa: FBT001 - passed on as it 
 def _say_ends(
     store: Store,
     redactor: Redactor,
-    ended: Sequence[_Key],
+    job_id: int,
+    said: set[int],
     seen: dict[_Key, str],
-    named: bool,  # noqa: FBT001 - passed on as it came
+    *,
+    named: bool,
 ) -> None:
-    """Print what attempts that have ended wrote since they were last looked at."""
-    for key in ended:
-        before, job = seen.pop(key), store.get(key[0])
-        if job is None:
-            continue
-        redaction = redactor.of(job)
-        texts = {
-            one.attempt: one.output
-            for one in redaction.attempts(store.attempts(job.id))
-        }
-        kept = redaction.kept(store.kept_output(job.id))
-        if kept is not None:
-            texts[kept.attempt] = kept.output
-        text = texts.get(key[1])
-        if text and not (job.codec is not None and is_encoded(text)):
-            _say(added(before, text), _prefix(job.id, named))
+    """Print what a job's attempts that have ended wrote since they were looked at."""
+    job = store.get(job_id)
+    if job is not None:
+        for attempt, text in sorted(_ended(store, redactor, job).items()):
+            if attempt in said:
+                continue
+            said.add(attempt)
+            before = seen.get((job_id, attempt), "")
+            if text and not (job.codec is not None and is_encoded(text)):
+                _say(added(before, text), _prefix(job_id, named))
+    running = job.attempt if job is not None and job.state is JobState.LEASED else 0
+    for key in [key for key in seen if key[0] == job_id and key[1] != running]:
+        del seen[key]
 
 
 def added(before: str, now: str) -> str:
