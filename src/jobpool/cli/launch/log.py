@@ -12,6 +12,7 @@ never jobs.
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -206,6 +207,7 @@ class LogWriter:
             stream.flush()
             return 0
         raw = getattr(buffer, "raw", buffer)
+        text = text.replace("\n", os.linesep)
         encoded = text.encode(stream.encoding, stream.errors or "strict")
         data, at = self._rest + encoded, 0
         try:

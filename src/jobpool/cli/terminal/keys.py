@@ -131,6 +131,8 @@ class Terminal:
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
+        except BlockingIOError:  # it stands still: it may still be given back
+            self.is_ended = True
         except OSError:
             self.is_ended = True
             forget_stdout()  # what is still in its buffer would fail again at the end

@@ -326,21 +326,22 @@ class HostClient:
 
 
 def _print(message: Output) -> None:
-    """Print the output of jobs to this program's stderr, below its buffer.
-
-    There, what a closed one refuses would stay, and fail this program's end.
-    """
+    """Print the output of jobs to this program's stderr."""
     with contextlib.suppress(Exception):
-        stream = sys.stderr
-        stream.flush()
-        raw = getattr(getattr(stream, "buffer", None), "raw", None)
-        if raw is None:  # replaced, or not buffered
-            stream.write(message.text)
-            stream.flush()
-            return
-        data = message.text.encode(stream.encoding, stream.errors or "strict")
-        while data:
-            data = data[raw.write(data) or len(data) :]
+        own = sys.__stderr__
+        if own is not None and sys.stderr is own and not _is_open(own.fileno()):
+            return  # what it refused would stay in its buffer, and fail our end
+        sys.stderr.write(message.text)
+        sys.stderr.flush()
+
+
+def _is_open(fd: int) -> bool:
+    """Say whether a descriptor can be written to."""
+    try:
+        os.write(fd, b"")
+    except OSError:
+        return False
+    return True
 
 
 def _finish_all() -> None:

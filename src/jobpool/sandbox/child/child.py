@@ -298,7 +298,6 @@ class Child:
                     # In C: whatever it raises, they are blocked.
                     _pthread_sigmask(_SIG_BLOCK, DEFERRED)
             finally:
-                set_mask(signal.SIG_BLOCK, DEFERRED)
                 self._soft_from_s = None
                 self._soft_memory.disarm()
         except BaseException as exc:  # noqa: BLE001 - every end of a handler is data
@@ -379,7 +378,6 @@ class Child:
 
     def _reset(self, *, may_be_quick: bool) -> tuple[bytes, str]:
         output, surprise, self._was_quick = self._restore(may_be_quick=may_be_quick)
-        set_mask(signal.SIG_SETMASK, self._mask)
         surprise, self._surprise = surprise or self._surprise, ""
         if problem := self._marks.renew(quick=self._was_quick):
             unmarked = f"its mark file cannot be written: {problem}"
@@ -404,6 +402,8 @@ class Child:
                 problem = raised(exc)
             else:
                 self._was_full |= not restored.is_quick
+                # Only now: a handler's own would raise here.
+                set_mask(signal.SIG_SETMASK, self._mask)
                 return restored
         return Restored(
             b"",

@@ -167,6 +167,8 @@ class Reclaimer(threading.Thread):
                 proof = prove_dead(
                     self._root, run.id, same_boot=same_boot, killed=killed
                 )
+                if isinstance(proof, DeadRun):
+                    del self._killed[run.id]
                 proofs.append((run, proof))
             elif run.lease_until_ms + FORGOTTEN_MS < self._clock.utc_ms():
                 self._store.chore(partial(_forget, run_id=run.id))
