@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import click
 
@@ -80,7 +81,7 @@ def logs(
         if not said and not follow:
             click.echo(_nothing(job), err=True)
         if follow:
-            jobs = lambda: _unless_over(found, number)  # noqa: E731 - short, used once
+            jobs = partial(_unless_over, found, number)
             _follow(found, redactor, jobs, {number: said}, named=False)
 
 

@@ -288,7 +288,8 @@ class Child:
         """Run the handler; return what it does as a result or an error.
 
         A signal handler that it has left must not raise in our code that follows: so
-        signals wait until `_reset`. One may come just before that, even twice.
+        signals wait in this thread until its state is restored. (Other threads may
+        still receive them.) One may come just before they are blocked, even twice.
         """
         try:
             try:
