@@ -23,7 +23,12 @@ from jobpool.sandbox.runs.run_directory import (
     read_slots,
     remove_run,
 )
-from jobpool.sandbox.system.procfs import is_alive, process_start_time, process_stat
+from jobpool.sandbox.system.procfs import (
+    is_alive,
+    process_start_time,
+    process_stat,
+    runs_nothing,
+)
 from jobpool.supervisor.maintenance import death_proof
 from jobpool.supervisor.maintenance.death_proof import (
     Alive,
@@ -59,6 +64,10 @@ if "marked" in sys.argv or "recorded" in sys.argv:
     if "recorded" in sys.argv:
         run.write_slot(2, child.pid, process_start_time(child.pid))
     print(child.pid, flush=True)
+if "large" in sys.argv:
+    file = os.memfd_create("large")
+    for _ in range(300):
+        os.write(file, bytes(1 << 20))
 Path(run.mark_path(2)).write_bytes((77).to_bytes(MARK_BYTES, "little"))
 print("ready", flush=True)
 time.sleep(1000)
@@ -244,9 +253,11 @@ def test_survivors_are_killed_before_a_run_counts_as_dead(
     supervisor = supervise(word, how)
     supervisor.kill()
     assert process_stat(supervisor.child)
+    assert not runs_nothing(supervisor.child)
     dead = prove_dead(tmp_path / "run", RUN, wait_s=PATIENCE_S)
     assert dead == DeadRun(running_tokens=frozenset({77}), killed=1)
     assert is_gone(supervisor.child)
+    assert runs_nothing(supervisor.child)
 
 
 @pytest.mark.parametrize(
@@ -285,6 +296,15 @@ def test_a_living_supervisor_without_its_lock_is_unproven(tmp_path, supervise):
     verdict = prove_dead(tmp_path / "run", RUN)
     assert isinstance(verdict, Unproven)
     assert "does not hold its lock" in verdict.reason
+
+
+def test_a_supervisor_that_is_ending_is_dead(tmp_path, supervise):
+    """It runs no more; it has lost its lock, though it still gives back its files."""
+    supervisor = supervise("large")
+    supervisor.process.kill()
+    while (verdict := prove_dead(tmp_path / "run", RUN)) == Alive():
+        pass
+    assert verdict == DeadRun(running_tokens=frozenset({77}))
 
 
 def test_after_a_reboot_a_run_is_dead_but_its_running_jobs_are_unknown(

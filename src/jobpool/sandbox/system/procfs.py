@@ -20,8 +20,10 @@ _READ_BYTES = 64 * 1024
 _GONE = (FileNotFoundError, ProcessLookupError)
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Nothing can be read now, for want of descriptors or memory; it can be later."""
-_STATE, _PARENT, _THREADS, _START = 0, 1, 17, 19
-"""Positions in /proc/PID/stat after the name: fields 3, 4, 20 and 22 of proc(5)."""
+_STATE, _PARENT, _FLAGS, _THREADS, _START = 0, 1, 6, 17, 19
+"""Positions in /proc/PID/stat after the name: fields 3, 4, 9, 20 and 22 of proc(5)."""
+_PF_EXITING = 0x4
+"""Among a thread's flags: the kernel is ending it; it runs nothing any more."""
 _STATM_RESIDENT, STATM_DATA = 1, 5
 _THREADS_MANY = 500
 """Up to here threads are read one by one, whatever the number of processes."""
@@ -39,6 +41,8 @@ class ProcessStat(NamedTuple):
     """Clock ticks from boot to its start: with the pid, its identity."""
     threads: int = 1
     """How many, ended ones included."""
+    flags: int = 0
+    """The kernel's flags of the process's main thread."""
 
     @property
     def is_dead(self) -> bool:
@@ -53,7 +57,11 @@ def page_bytes() -> int:
 
 def process_stat(pid: int) -> ProcessStat | None:
     """Return a process's identity, or None when it is gone."""
-    text = read(f"/proc/{pid}/stat")
+    return _stat(f"/proc/{pid}/stat")
+
+
+def _stat(path: str) -> ProcessStat | None:
+    text = read(path)
     if not text:
         return None
     fields = text[text.rindex(b")") + 2 :].split()
@@ -62,6 +70,7 @@ def process_stat(pid: int) -> ProcessStat | None:
         int(fields[_PARENT]),
         int(fields[_START]),
         int(fields[_THREADS]),
+        int(fields[_FLAGS]),
     )
 
 
@@ -75,6 +84,27 @@ def is_alive(pid: int, start_time: int) -> bool:
     """Say whether the same process still runs, if only in one of its threads."""
     stat = process_stat(pid)
     return stat is not None and stat.start_time == start_time and not stat.is_dead
+
+
+def runs_nothing(pid: int) -> bool:
+    """Say whether a process is gone, or all its threads are ending.
+
+    An ending process gives back its memory, then its files, and so its locks, and is
+    a zombie last. Each of these may take a while.
+    """
+    threads = _threads_of(pid)
+    stats = [_stat(f"/proc/{pid}/task/{thread}/stat") for thread in threads]
+    if any(stat and not stat.flags & _PF_EXITING for stat in stats):
+        return False
+    # One that was being started by one of these is listed by now.
+    return set(_threads_of(pid)) <= set(threads)
+
+
+def _threads_of(pid: int) -> list[str]:
+    try:
+        return reserve_fds.with_reserve(os.listdir, f"/proc/{pid}/task")
+    except _GONE:
+        return []
 
 
 def environment(pid: int) -> bytes:
@@ -91,10 +121,7 @@ def environment(pid: int) -> bytes:
     stat = process_stat(pid)
     if stat is None or stat.state != "Z" or stat.is_dead:
         return b""
-    try:
-        names = reserve_fds.with_reserve(os.listdir, f"/proc/{pid}/task")
-    except _GONE:
-        return b""
+    names = _threads_of(pid)
     return next(
         filter(None, (read(f"/proc/{pid}/task/{n}/environ") for n in names)), b""
     )
@@ -126,11 +153,7 @@ def listed_children_of(pid: int) -> list[int]:
     reader may miss some (proc(5), "children").
     """
     found: list[int] = []
-    try:
-        threads = reserve_fds.with_reserve(os.listdir, f"/proc/{pid}/task")
-    except _GONE:
-        return found
-    for thread in threads:
+    for thread in _threads_of(pid):
         found += map(int, read(f"/proc/{pid}/task/{thread}/children").split())
     return found
 
@@ -239,7 +262,7 @@ class ThreadTimes(NamedTuple):
 def threads(pid: int) -> Iterator[tuple[int, ThreadTimes]]:
     """Yield the threads of a process, by id; none when it, or the figures, are gone."""
     try:
-        names = reserve_fds.with_reserve(os.listdir, f"/proc/{pid}/task")
+        names = _threads_of(pid)
     except OSError:
         return
     for name in names:

@@ -3,7 +3,8 @@
 Theory of operation. Jobs of a run may be started again only when no process of it can
 be alive. The checks, in this order: its lock is free (the supervisor is gone); it is of
 this boot (otherwise everything is gone); its pids are of our pid namespace; its
-supervisor's pid does not name the same process any more. Then whatever is left is
+supervisor's pid does not name the same process any more, or one whose threads are all
+ending: it has lost its lock before it is a zombie. Then whatever is left is
 killed, tree by tree, and searched for again: every child on record; every process with
 the run's marker in the environment that it was started with; and, where the run had a
 cgroup, everything in it, which finds daemons that have left everything else behind.
@@ -43,6 +44,7 @@ from jobpool.sandbox.system.procfs import (
     is_alive,
     pid_namespace,
     process_start_time,
+    runs_nothing,
 )
 
 KILL_WAIT_S = 0.5
@@ -137,7 +139,7 @@ def _examine(
             "namespace, which this one cannot see into; start jobpool as the first "
             "process of its container, or in the same pid namespace"
         )
-    if is_alive(header.pid, header.start_time):
+    if is_alive(header.pid, header.start_time) and not runs_nothing(header.pid):
         return Unproven(
             f"its supervisor (pid {header.pid}) exists but does not hold its lock"
         )

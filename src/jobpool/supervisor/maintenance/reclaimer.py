@@ -5,10 +5,10 @@ no lease expires by time: a run is dead when its lock is free, every process on 
 record is gone, and no process carries its marker; survivors are killed first
 (`death_proof`). Then the jobs whose marks say that they were really running are settled
 as lost, and the others handed back, under their old tokens: a late write by anything
-else changes nothing. What cannot be proven stays leased, with an alarm. What a loss
-costs, and which job is a suspect after it, is the table of `core.rules.suspects`. No
-job is leased before the first check is over, so that a suspect left by this
-supervisor's predecessor finds it empty.
+else changes nothing. What cannot be proven stays leased, with an alarm if that lasts.
+What a loss costs, and which job is a suspect after it, is the table of
+`core.rules.suspects`. No job is leased before the first check is over, so that a
+suspect left by this supervisor's predecessor finds it empty.
 
 In a store that several hosts share, that is the only rule for runs whose directory is
 on this host. Nothing can be proven of a run of another host: it is presumed dead when
@@ -55,6 +55,8 @@ EXPIRED_EVERY_S = 0.25
 """Between two checks for runs of other hosts whose leases have run out."""
 FORGOTTEN_MS = 86_400_000
 """An open run that expired this long ago, and holds nothing, is ended."""
+ALARM_AFTER_S = 5.0
+"""So long nothing is said of a run: what was killed may take a while to die."""
 ALARM_EVERY_S = 60.0
 TIDY_EVERY = 60
 """Checks between two searches for directories without a run."""
@@ -102,7 +104,8 @@ class Reclaimer(threading.Thread):
         self._tracer = tracer
         self._details = details
         self._closing = threading.Event()
-        self._alarmed_s: dict[str, float] = {}
+        self._alarm_s: dict[str, float] = {}
+        """When to speak of a run that cannot be proven dead."""
         self._killed: dict[str, set[Member]] = {}
         """Survivors of runs that are not proven dead yet, by run."""
         self._living = frozenset((run.id,))
@@ -193,8 +196,10 @@ class Reclaimer(threading.Thread):
     def _consider(self, run: Run, proof: Proof) -> None:
         if isinstance(proof, DeadRun):
             self._store.chore(lambda store: self._reclaim(store, run, proof))
-        elif isinstance(proof, Unproven):
+        if isinstance(proof, Unproven):
             self._alarm(run, proof.reason)
+        else:
+            self._alarm_s.pop(run.id, None)
 
     def _tidy(self, owned: set[str]) -> None:
         """Remove run directories whose run has ended, or never began."""
@@ -206,9 +211,9 @@ class Reclaimer(threading.Thread):
 
     def _alarm(self, run: Run, reason: str) -> None:
         now_s = self._clock.monotonic_s()
-        if now_s - self._alarmed_s.get(run.id, -ALARM_EVERY_S) < ALARM_EVERY_S:
+        if now_s < self._alarm_s.setdefault(run.id, now_s + ALARM_AFTER_S):
             return
-        self._alarmed_s[run.id] = now_s
+        self._alarm_s[run.id] = now_s + ALARM_EVERY_S
         self._post(
             Alarm(
                 at_ms=self._clock.utc_ms(),

@@ -23,7 +23,12 @@ from jobpool.store.records.jobs import Receipt
 from jobpool.store.records.runs import Run
 from jobpool.supervisor.machine.state.usage import Usage
 from jobpool.supervisor.maintenance import reclaimer as rc
-from jobpool.supervisor.maintenance.death_proof import Alive, DeadRun
+from jobpool.supervisor.maintenance.death_proof import (
+    Alive,
+    DeadRun,
+    Proof,
+    Unproven,
+)
 from jobpool.supervisor.maintenance.housekeeping import Housekeeping
 from jobpool.supervisor.maintenance.lost_jobs import reclaim
 from jobpool.supervisor.maintenance.other_pools import OtherPools
@@ -195,6 +200,28 @@ def test_the_store_is_told_which_runs_are_alive(
     monkeypatch.setattr(rig.thread, "chore", lambda chore: chore(rig.store))
     rig.reclaimer._check_dead(tidy=False)
     assert rig.store.living == [{"own", "third"}]
+
+
+def test_only_a_doubt_that_lasts_is_an_alarm(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was killed may take a while to die; afterwards once in a minute."""
+    now_s, said, dead = [1000.0], [], DeadRun(running_tokens=frozenset())
+    monkeypatch.setattr(rig.reclaimer._clock, "monotonic_s", lambda: now_s[0])
+    monkeypatch.setattr(rig.reclaimer, "_post", said.append)
+    monkeypatch.setattr(rig.thread, "chore", lambda _chore: None)
+
+    def consider(proof: Proof, later_s: float) -> int:
+        now_s[0] += later_s
+        rig.reclaimer._consider(run_of(), proof)
+        return len(said)
+
+    doubt = Unproven("2 of its processes do not die")
+    assert [consider(doubt, s) for s in (0.0, 2.0, 3.0, 3.0, 57.0)] == [0, 0, 1, 1, 2]
+    for proof in (dead, Alive()):
+        assert consider(proof, 90.0) == 2
+        assert consider(doubt, 90.0) == 2
+    assert doubt.reason in said[0].text
 
 
 @pytest.mark.parametrize("fails", [False, True])
