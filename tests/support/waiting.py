@@ -1,6 +1,7 @@
 """Waiting for something real, by name and with an end: no test sleeps blindly."""
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -59,13 +60,17 @@ class Running:
     A promise about time is one about a machine that runs. A busy or a virtual one may
     run nothing for seconds: then a thread that sleeps for a moment wakes up as much too
     late. What it was late is not counted.
+
+    Args:
+        cpu: the processor that is looked at; None: whichever is free.
     """
 
     NAP_S = 0.02
     LATE_S = 0.1
     """Less is usual."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpu: int | None = None) -> None:
+        self._cpu = cpu
         self._ends = threading.Event()
         self._pauses: list[tuple[float, float]] = []
         self._thread = threading.Thread(target=self._nap, daemon=True)
@@ -103,6 +108,8 @@ class Running:
         return [*self._pauses]
 
     def _nap(self) -> None:
+        if self._cpu is not None:
+            os.sched_setaffinity(0, {self._cpu})  # of this thread
         while not self._ends.is_set():
             self._due_s = time.monotonic() + self.NAP_S
             self._ends.wait(self.NAP_S)

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -60,6 +61,14 @@ TOLD_S = 1.0
 """By then it has been."""
 LATE_KILL_S = 2.5
 """Longer than those run whose stack is looked at, if their supervisor is in time."""
+DUMP_S = 0.2
+"""Stacks are written so shortly before a time limit, and it does not wait for them."""
+
+
+class OneProcessor(Running):
+    """Of one alone, also such pauses as keep a child from writing its stacks."""
+
+    LATE_S = 0.03
 
 
 class Zoo(NamedTuple):
@@ -74,6 +83,8 @@ class Zoo(NamedTuple):
     canaries: list[object]
     late_s: list[float]
     """How long each canary took, while the machine ran."""
+    pauses: list[tuple[float, float]]
+    """When one of the processors did not run, in monotonic seconds."""
     aftermath: "Aftermath | None" = None
 
 
@@ -124,11 +135,16 @@ def zoo(request, tmp_path_factory):
 def watched(level, user, folder, before):
     """Run the beasts, then check what they left behind."""
     config = CONFIG.format(level=level)
-    with Site(folder, config=config, before=before) as site, Running() as running:
+    with Site(folder, config=config, before=before) as site, ExitStack() as looks:
+        running = looks.enter_context(Running())
+        each = [
+            looks.enter_context(OneProcessor(cpu)) for cpu in os.sched_getaffinity(0)
+        ]
         app = ("--app", HERE / "zoo_app.py")
         supervisor = site.launch("run", *app, "--log-format", "json")
         supervisor.wait_ready()
         found = let_out(site, level, user, running)
+        found.pauses.extend(pause for one in each for pause in one.pauses())
         aftermath = Aftermath(
             alarms=troubles(supervisor, running),
             exit_code=supervisor.stop(),
@@ -214,6 +230,7 @@ def let_out(site, level, user, running):
             running.ran_s(monotonic_s(c.created_at_ms), monotonic_s(c.finished_at_ms))
             for c in sung
         ],
+        [],
     )
 
 
@@ -243,21 +260,26 @@ def mismatch(zoo, beast):
     )
     if not fits:
         return f"{seen}, and not {verdict}"
-    return (
-        "" if job.state == "succeeded" else unproven(zoo.attempts[beast.kind], verdict)
-    )
+    return "" if job.state == "succeeded" else unproven(zoo, beast.kind, verdict)
 
 
-def unproven(attempts, verdict):
+def unproven(zoo, kind, verdict):
     """Say what is missing in the evidence stored with the attempt."""
-    (attempt,) = attempts
+    (attempt,) = zoo.attempts[kind]
     for name in ("signal", "exit_code"):
         wanted = getattr(verdict, name)
         if wanted is not None and getattr(attempt, name) != wanted:
             return f"{name} {getattr(attempt, name)}, and not {wanted}"
     ran_ms = attempt.finished_at_ms - attempt.started_at_ms
-    is_late = verdict.outcome == "timed_out" and ran_ms > 1000 * LATE_KILL_S
-    # A kill that is late waits for no evidence.
+    killed_s = monotonic_s(attempt.finished_at_ms)
+    # A kill that is late, or of a child that could not run, waits for no evidence.
+    is_late = verdict.outcome == "timed_out" and (
+        ran_ms > 1000 * LATE_KILL_S
+        or any(
+            begin_s < killed_s and killed_s - DUMP_S < end_s
+            for begin_s, end_s in zoo.pauses
+        )
+    )
     for name in ("output",) if is_late else ("output", "stack"):
         if getattr(verdict, name) not in (getattr(attempt, name) or ""):
             return f"{name}: {getattr(attempt, name)!r}"
