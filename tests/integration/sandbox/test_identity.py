@@ -302,8 +302,11 @@ def test_a_supervisor_that_is_ending_is_dead(tmp_path, supervise):
     """It runs no more; it has lost its lock, though it still gives back its files."""
     supervisor = supervise("large")
     supervisor.process.kill()
-    while (verdict := prove_dead(tmp_path / "run", RUN)) == Alive():
-        pass
+    verdict = wait_until(
+        lambda: (found := prove_dead(tmp_path / "run", RUN)) != Alive() and found,
+        PATIENCE_S,
+        "the release of its lock",
+    )
     assert verdict == DeadRun(running_tokens=frozenset({77}))
 
 
